@@ -124,14 +124,19 @@ def test_a_fault_of_the_program_has_a_traceback_and_asks_to_report_it(capsys):
 @pytest.mark.parametrize(
     ('error', 'line'),
     [
-        (torch.OutOfMemoryError('CUDA out of memory. Tried\nmore'), 'CUDA out of memory. Tried: lower --batch-size or'),
+        (torch.OutOfMemoryError('CUDA out of memory. Tried\nmore'), 'OutOfMemoryError: CUDA.* Tried: lower --batch'),
         (MemoryError(), 'MemoryError: lower --batch-size or --image-size'),
-        (MemoryError('Unable to allocate 23 GiB'), 'Unable to allocate 23 GiB: lower --batch-size'),
+        (MemoryError('Unable to allocate 23 GiB'), 'MemoryError: Unable to allocate 23 GiB: lower --batch-size'),
+        (MemoryError('std::bad_alloc'), 'MemoryError: std::bad_alloc: lower --batch-size'),
+        (OSError(24, 'Too many open files', 'a.jpg'), r'.*Too many open files: .a.jpg.: raise `ulimit -n`'),
+        (RuntimeError('CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling'), '.*: lower --batch-size'),
         (RuntimeError('DataLoader worker (pid 1) is killed by signal: Bus error. It is possible that dataloader '
                       "workers are out of shared memory"), '.*out of shared memory: give the container more'),
         (RuntimeError('DataLoader worker (pid 1) is killed by signal: Killed.'), '.*: the system ended a process'),
-        (RuntimeError('Caught MemoryError in DataLoader worker process 0.'), 'Caught Memory.*: lower --b'),
-        (RuntimeError('HIP out of memory. Tried'), 'HIP out of memory. Tried: lower --batch-size'),
+        (RuntimeError('DataLoader worker (pid 1) is killed by signal: Segmentation fault.'), '.*: --workers 0 shows'),
+        (RuntimeError('Caught MemoryError in DataLoader worker process 0.\n MemoryError'), 'MemoryError: lower --b'),
+        (RuntimeError('Caught ValueError in DataLoader worker process 0.\n MemoryError\nV: 2'), 'this is a fault'),
+        (RuntimeError('HIP out of memory. Tried'), 'RuntimeError: HIP out of memory. Tried: lower --batch-size'),
         (KeyError('Caught KeyError in DataLoader worker process 0.'), 'this is a fault of TokenNorm'),
         (RuntimeError('out of resource: shared memory, Required: 1'), 'this is a fault of TokenNorm'),
     ],
@@ -153,7 +158,7 @@ class Killed(torch.utils.data.Dataset):
 
 
 def test_a_killed_process_that_reads_images_is_named():
-    with pytest.raises(SystemExit, match=r'^error: DataLoader worker .*: the system ended a process that reads images'):
+    with pytest.raises(SystemExit, match=r'^error: .* \(pid .*: the system ended a process that reads'):
         command(lambda argv: list(torch.utils.data.DataLoader(Killed(), num_workers=1)))([])
 
 

@@ -362,6 +362,17 @@ def test_rotated_boxes_with_odd_masks(root, mask):
     assert find_splits(write(root, turn))['train'].content['annotations'][0]['bbox'] == pytest.approx([20, 0, 20, 40])
 
 
+def test_boxes_around_a_turned_polygon_stay(root):
+    polygon = [30, 10, 50, 20, 30, 30, 10, 20]
+
+    def turned(content):
+        content['annotations'][0] |= dict(bbox=[10, 10, 40, 20], attributes=dict(rotation=30), segmentation=[polygon])
+        content['annotations'][1] |= dict(bbox=[10, 10, 40, 20], attributes=dict(rotation=True), segmentation=[])
+
+    annotations = find_splits(write(root, turned))['train'].content['annotations']
+    assert [one['bbox'] for one in annotations[:2]] == [[10, 10, 40, 20]] * 2
+
+
 def test_areas_that_are_not_those_of_the_objects(root):
     """They decide on AP of small, medium and large objects."""
 

@@ -106,6 +106,8 @@ def test_lists_of_voc_elsewhere(root, layout):
         with (root / 'ImageSets' / 'Main' / 'trainval.txt').open('a') as file:  # it holds val, too
             file.write('\n3\n4\n5\n6\n7\n')
         assert list(objects(find_splits(root)['train'])) == ['0.png', '1.png', '2.png']
+        (root / 'ImageSets' / 'Main' / 'train.txt').write_text('')
+        assert list(objects(find_splits(root)['train'])) == ['0.png', '1.png', '2.png']
     if layout == 'PaddleX':  # of segmentation: then all images are train
         for name in ('train', 'val'):
             (root / f'{name}_list.txt').write_text('JPEGImages/0.png Labels/0.png\n')

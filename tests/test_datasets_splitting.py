@@ -46,7 +46,7 @@ def test_every_image_is_in_one_part_with_its_annotations(whole):
 
 
 @pytest.mark.parametrize('seed', range(3))
-@pytest.mark.parametrize('kind', ['copies', 'tiles', 'both'])
+@pytest.mark.parametrize('kind', ['copies', 'tiles', 'both', 'uploaded'])
 def test_copies_and_tiles_of_an_image_stay_together(whole, seed, kind):
     content = json.loads(whole.read_text())
     for i, one in enumerate(content['images']):
@@ -55,6 +55,7 @@ def test_copies_and_tiles_of_an_image_stay_together(whole, seed, kind):
             copies=f'_jpg.rf.{i:032x}.jpg',
             tiles=f'_{corner}_0_{corner + 512}_512.png',
             both=f'_jpg.rf.{i % 2}_{corner}_0_{corner + 512}_512.jpg',
+            uploaded=f'_{corner}_0_{corner + 512}_512_png.rf.{i:032x}.jpg',
         )
         one['file_name'] = f'image{i // 3}{ends[kind]}'
     whole.write_text(json.dumps(content))

@@ -35,6 +35,7 @@ YOLO = {  # content of data.yaml, a line, the box or a part of the error, and a 
     'three corners': ({}, ' '.join(CORNERS.split()[:7]), [30, 10, 10, 20]),
     'names with keys as text': (dict(names={'1': 'dog', '0': 'cat'}), BOX, [10, 10, 20, 20]),
     'names in a file': (dict(names='names.txt'), BOX, [10, 10, 20, 20]),
+    'home of another user': (dict(path='~nobody-here/ds'), BOX, [10, 10, 20, 20]),
     'folders of another machine': (dict(train='/content/x-1/ds/train', val='x-1/val'), BOX, [10, 10, 20, 20]),
     'keys in any case': (dict(train=None, Train='train', NC=2), BOX, [10, 10, 20, 20]),
     'nc as text': (dict(nc='2'), BOX, [10, 10, 20, 20]),

@@ -13,7 +13,7 @@ from tokennorm.engine.augmentation import describe_flips
         (('turn_left', 'turn_right', 'left', 'right'), {}, 'turn_left and turn_right, left and right'),
         (('arm-L', 'arm-R', 'ball', 'bar'), {}, 'arm-L and arm-R'),
         (('east', 'West', 'clockwise', 'counterclockwise'), {}, 'east and West, counterclockwise and clockwise'),
-        (('b', 'd', 'p'), {}, 'characters with their mirror images (b, d, p)'),
+        (tuple('bdpq1234'), {}, 'characters with their mirror images (b, d, p, q and 4 more)'),
         (tuple('0123456789'), {}, 'characters with their mirror images (0, 1, 2, 3 and 6 more)'),
         (('0', '1', '2', '猫', '犬', '鳥'), {}, None),
         ('classes.txt', {}, None),

@@ -104,6 +104,8 @@ def test_random_initialization_freezes_no_stage_or_statistics(name):
         initial_weights.use_initial_weights(cfg, TrainOptions(cfg.filename, init='none', freeze=1))
     with pytest.raises(UserError, match='--freeze 1: the frozen'):
         initial_weights.use_initial_weights(cfg, TrainOptions(cfg.filename, '.', freeze=1))
+    options = TrainOptions(cfg.filename, init='none', freeze=1, resume=True)  # the weights of the checkpoint
+    initial_weights.use_initial_weights(cfg, options)
     cfg.model.backbone.pretrained = True  # its class loads weights
     initial_weights.use_initial_weights(cfg, TrainOptions(cfg.filename, '.', freeze=1))
     recipe.freeze(cfg, 1)

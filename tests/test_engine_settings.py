@@ -69,9 +69,10 @@ def test_the_best_checkpoint_is_by_box_or_mask_ap(evaluator, metric):
         with pytest.raises(UserError, match=f'no metric x; there are {metric}'):
             check_metrics(cfg)
         cfg.default_hooks.checkpoint.save_best = [metric, metric]
-        cfg.default_hooks.checkpoint.save_best = 'auto'
-        check_metrics(cfg)
-        assert (cfg.default_hooks.checkpoint.save_best, cfg.default_hooks.checkpoint.rule) == (metric, 'greater')
+        for auto in ('auto', ('auto',), ['auto', metric]):
+            cfg.default_hooks.checkpoint.save_best = auto
+            check_metrics(cfg)
+            assert (cfg.default_hooks.checkpoint.save_best, cfg.default_hooks.checkpoint.rule) == (metric, 'greater')
         cfg.default_hooks.checkpoint.save_best = [metric, metric]
         cfg.param_scheduler = [dict(type='ReduceOnPlateauLR')]
         with pytest.raises(UserError, match=f'no metric loss; there are {metric}'):

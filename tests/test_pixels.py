@@ -2,12 +2,14 @@
 
 import io
 
+import cv2
 import numpy as np
 import pytest
 from mmengine.registry import init_default_scope
 from PIL import Image
 
 from tokennorm.datasets.coco.dataset import CocoDataset
+from tokennorm.datasets.image_files import open_image
 from tokennorm.pixels import ImageError, as_pixels, decode, read_image
 
 COLOR = np.zeros((16, 24, 3), np.uint8)
@@ -67,8 +69,10 @@ def test_pixels_of_a_path_and_of_a_pil_image(name, tmp_path, capfd):
     assert capfd.readouterr().err == ''
 
 
-def test_negative_values_only_are_refused(tmp_path):
-    Image.fromarray(np.full((8, 8), -20, np.float32)).save(tmp_path / 'decibels.tif')
+@pytest.mark.parametrize('dtype', [np.float32, np.int16])
+def test_negative_values_only_are_refused(tmp_path, dtype):
+    cv2.imwrite(str(tmp_path / 'decibels.tif'), np.full((8, 8), -20, dtype))
+    assert open_image(tmp_path, 'decibels.tif')[0].startswith('that cannot be used (it has no value above 0, such as')
     with pytest.raises(ImageError, match=r'decibels.tif cannot be read: it has no value above 0'):
         read_image(tmp_path / 'decibels.tif')
 

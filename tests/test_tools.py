@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import shutil
 from pathlib import Path
 
@@ -195,9 +196,10 @@ def test_predictions_on_a_video(demo_data, demo_trained, tmp_path, capsys):
         video.write(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8))
     video.release()
     os.truncate(tmp_path / 'cut.avi', (tmp_path / 'cut.avi').stat().st_size // 4)
-    with pytest.raises(SystemExit, match=r'the file claims 20 frames, and \d were decoded: it is damaged'):
-        tool('predict')([*arguments[:2], str(tmp_path / 'cut.avi'), *arguments[3:], '--score-thr', '0.01'])
-    assert 'The config drops scores below 0.05; --cfg-options sets the score_thr' in capsys.readouterr().out
+    tool('predict')([*arguments[:2], str(tmp_path / 'cut.avi'), *arguments[3:], '--score-thr', '0.01'])
+    printed = capsys.readouterr().out
+    assert re.search(r'the file claims 20 frames, and \d were decoded: it was trimmed, or is damaged', printed)
+    assert 'The config drops scores below 0.05; --cfg-options sets the score_thr' in printed
 
 
 def test_analysis_counts_operations(capsys):

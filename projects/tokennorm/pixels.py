@@ -141,7 +141,7 @@ def _to_8_bits(image: np.ndarray) -> np.ndarray:
     if image.dtype.kind == 'f':
         image, ranges = np.nan_to_num(image, posinf=0, neginf=0), [1, *ranges]
     most = image.max()
-    if image.dtype.kind == 'f' and most <= 0 and image.min() < 0:
+    if most <= 0 and image.min() < 0:
         raise ImageError('it has no value above 0, such as decibels; convert it to 8 or 16 bits')
     white = next((value for value in ranges if most <= value), most)
     return (image.clip(0) * (255 / float(white)) + 0.5).astype(np.uint8)

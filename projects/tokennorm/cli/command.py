@@ -23,13 +23,13 @@ _DIGITS = re.compile(r'(\d{12})\d{30,}')  # of a number that a message need not 
 _REPORT = 'error: this is a fault of TokenNorm, not of yours; please report it with the command and the lines above'
 _SMALLER = 'lower --batch-size or --image-size'
 _SHARED = 'give the container more shared memory (docker run --shm-size=8g), or use --workers 0'
-_KILLED = 'the system ended a process that reads images, often for lack of memory: lower --workers'
 _ADVICE = {  # for what the machine or the environment lacks, by a part of the message
-    **dict.fromkeys(('CUDA out of memory', 'CUDA error: out of memory', 'HIP out of memory'), _SMALLER),
-    **dict.fromkeys(('backend out of memory', "can't allocate memory", 'Unable to allocate', 'MemoryError'), _SMALLER),
     **dict.fromkeys(('out of shared memory', 'unable to write to file </torch_'), _SHARED),
+    'signal: Killed': 'the system ended a process that reads images, often for lack of memory: lower --workers',
+    **dict.fromkeys(('is killed by signal', 'exited unexpectedly'), '--workers 0 shows what ended it'),
+    **dict.fromkeys(('MemoryError', 'out of memory', 'not enough memory', 't allocate memory'), _SMALLER),
+    '_ALLOC_FAILED': _SMALLER,
     'Too many open files': 'raise `ulimit -n`, or lower --workers',
-    **dict.fromkeys(('is killed by signal', 'exited unexpectedly'), _KILLED),
     'CUBLAS_WORKSPACE_CONFIG': 'export CUBLAS_WORKSPACE_CONFIG=:4096:8',
 }
 SYNONYMS = {  # of Ultralytics and mmdet
@@ -137,18 +137,27 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
         except OSError as error:  # nobody reads the output any more, or it cannot be written
             with suppress(OSError, ValueError):  # no file, as in a notebook
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
-            raise SystemExit(1 if isinstance(error, BrokenPipeError) else f'error: {error}') from error
+            line = f'error: {_with_advice(error) or error}'
+            raise SystemExit(1 if isinstance(error, BrokenPipeError) else line) from error
         except KeyboardInterrupt as interrupt:
             raise SystemExit(f'\n{interrupt or "Interrupted."}') from None
         except Exception as error:
-            # the signal that ended a data worker is in the cause only
-            texts = [str(one).strip() or type(one).__name__ for one in (error, error.__cause__) if one is not None]
-            for text, part in ((text, part) for part in _ADVICE for text in texts if part in text):
-                _end_with_one_line(UserError(f'{text.splitlines()[0]}: {_ADVICE[part]}'), shows_traceback)
+            if text := _with_advice(error):
+                _end_with_one_line(UserError(text), shows_traceback)
             traceback.print_exception(error)
             raise SystemExit(_REPORT) from error
 
     return wrapped
+
+
+def _with_advice(error: Exception) -> str:
+    """The line of an error that says what happened, with what to do; '' for an error without advice."""
+    lines = []
+    for one in filter(None, (error, error.__cause__)):  # the signal that ended a data worker is in the cause only
+        first, *others = str(one).strip().splitlines() or ['']
+        inner = others[-1].strip() if others and first.startswith('Caught ') else ''  # of a data worker
+        lines.append(inner or f'{type(one).__name__}: {first}'.removesuffix(': '))
+    return next((f'{line}: {_ADVICE[part]}' for part in _ADVICE for line in lines if part in line), '')
 
 
 def _end_with_one_line(error: UserError | Fault | ImportError | SystemExit, show_traceback: bool) -> NoReturn:

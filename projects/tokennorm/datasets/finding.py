@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tokennorm.datasets.coco.folder import NotCocoError, find_coco_splits
+from tokennorm.datasets.coco.folder import NotCocoError, find_coco_splits, splits_in
 from tokennorm.datasets.converted import convert_splits
 from tokennorm.datasets.exports import OtherFormatError
+from tokennorm.datasets.image_files import list_files
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.datasets.voc import find_voc
 from tokennorm.datasets.yolo import find_yolo
@@ -19,7 +20,7 @@ def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> d
     The root is a folder, or the `data.yaml` of a YOLO dataset. COCO json files take precedence over other formats,
     but for those of val or test beside YOLO labels of train.
     """
-    root = Path(root).expanduser()
+    root = Path(os.path.expanduser(root))
     try:
         splits = find_coco_splits(root, needed)
         folder = None
@@ -53,9 +54,16 @@ def _note_newer_labels(split: CocoSplit, root: Path) -> None:
     """Adds a note if some of the labels that `tokennorm split` made `train.json` from were edited after it."""
     if split.source != str(root / 'train.json'):
         return
-    with suppress(ValueError, OSError):
-        folder, written = find_yolo(root) or find_voc(root), os.path.getmtime(split.source)
-        labels = [entry.labels for entry in folder.splits.get('train', ()) if entry.labels] if folder else []
+    written = os.path.getmtime(split.source)
+    stems = {Path(image['file_name']).stem for image in split.content['images']}
+    labels = [
+        path
+        for path in list_files(root)
+        if path.suffix.lower() in ('.txt', '.xml')
+        and path.stem in stems
+        and splits_in(path.parent.relative_to(root)) <= {'train'}
+    ]
+    with suppress(OSError):  # a link to a file that is gone
         newer = sum(path.stat().st_mtime > written for path in labels)
         if 0 < newer < len(labels):  # where all are newer, they were made from it, or copied after it
             split.content.setdefault('tokennorm', {}).setdefault('notes', []).append(

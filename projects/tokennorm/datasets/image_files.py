@@ -128,10 +128,11 @@ def open_image(folder: Path, name: str) -> tuple[str, tuple[int, int], bool]:
         file.seek(-min(64, os.fstat(file.fileno()).st_size), os.SEEK_END)
         if mark is not None and mark in file.read():
             return '', size, turn in range(2, 9)
-    image = read_image(path)  # refuses a file that ends early
-    if image is None:
+    try:
+        image = pixels.read_image(path)  # refuses a file that ends early
+    except pixels.ImageError as error:
         with suppress(OSError), open(path, 'rb') as file:
             if file.read(24) == b'version https://git-lfs.':
                 return 'that are pointers of Git LFS (`git lfs pull` gets them)', (0, 0), False
-        return 'that cannot be decoded', (0, 0), False
+        return f'that cannot be used ({str(error).partition(" cannot be read: ")[2]})', (0, 0), False
     return '', image.shape[1::-1], turn in range(2, 9)

@@ -16,7 +16,7 @@ from tokennorm.datasets.image_files import list_files
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.messages import shorten
 
-_TILE = re.compile(r'(.*)_(\d+)_(\d+)_(\d+)_(\d+)\.\w+')
+_TILE = re.compile(r'(.*)_(\d+)_(\d+)_(\d+)_(\d+)(?:_[A-Za-z]\w*)?\.\w+')  # SAHI's, `_png` by Roboflow
 
 
 def find_unsplit(path: Path) -> dict[str, CocoSplit]:
@@ -95,13 +95,12 @@ def _origins(images: Sequence[Mapping[str, Any]], group: str | None) -> dict[str
         if missing := [name for name, match in found.items() if not match or not match[0]]:
             raise ValueError(f'--group {group} finds nothing in {len(missing)} file names: {shorten(missing)}')
         return {name: match[0] for name, match in found.items() if match}
-    tiles = {
-        name: found for name in names if (found := _TILE.fullmatch(name)) and _is_tile(*map(int, found.groups()[1:]))
-    }
-    if not any(found[2] == found[3] == '0' for found in tiles.values()):
-        tiles = {}
-    wholes = {name: tiles[name][1] if name in tiles else name for name in names}
-    return {name: re.sub(r'\.rf\.\w+', '', whole) for name, whole in wholes.items()}
+    wholes = {name: re.sub(r'\.rf\.\w+', '', name) for name in names}
+    matches = {name: found for name, whole in wholes.items() if (found := _TILE.fullmatch(whole))}
+    tiles = {name: found[1] for name, found in matches.items() if _is_tile(*map(int, found.groups()[1:]))}
+    if any(matches[name][2] == matches[name][3] == '0' for name in tiles):
+        wholes |= tiles
+    return wholes
 
 
 def _is_tile(left: int, top: int, right: int, bottom: int) -> bool:

@@ -1,8 +1,11 @@
 """Pascal VOC folders: one XML file per image, with lists in `ImageSets/Main/`, in a folder per split, or unsplit."""
 
 import math
+import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -105,7 +108,8 @@ def _from_image_sets(root: Path, notes: list[str]) -> dict[str, list[LabeledImag
     for place in ('', '*/', 'VOCdevkit/*/'):
         found: dict[str, list[LabeledImage]] = {}
         for file in next(filter(None, (sorted(root.glob(place + names)) for names in _LISTS)), []):
-            alone = file.stem == 'trainval' and not file.with_name('train.txt').is_file()
+            train = file.with_name('train.txt')
+            alone = file.stem == 'trainval' and not (train.is_file() and train.stat().st_size)
             split = 'train' if alone else SPLIT_WORDS.get(file.stem.lower().removesuffix('_list'))
             if split is None or not is_data(file.name):
                 continue
@@ -152,10 +156,11 @@ def _from_folders(root: Path) -> dict[str, list[LabeledImage]]:
 
 
 def _entries(labels: list[Path]) -> list[LabeledImage]:
-    images = {path: _find_image(path) for path in labels}
+    names_in = cache(_names_in)
+    images = {path: _find_image(path, names_in) for path in labels}
     missing = [path for path, image in images.items() if image is None]
     if missing:
-        others = left_out(path for folder in {path.parents[1] for path in missing} for path in list_files(folder))
+        others = left_out(path for folder in {path.parent.parent for path in missing} for path in list_files(folder))
         why = f'; images of formats that are not read: {others}' if others else ''
         raise ValueError(f'{len(missing)} of {len(labels)} XML files have no image, such as {missing[0]}{why}')
     return [LabeledImage(image, path) for path, image in images.items() if image]
@@ -167,10 +172,16 @@ def _images_beside(entries: list[LabeledImage], used: set[Path]) -> list[str]:
     return sorted(path.name for path in others if path.suffix.lower() in IMAGE_SUFFIXES and is_data(path.name))
 
 
-def _find_image(labels: Path) -> Path | None:
+def _names_in(folder: Path) -> frozenset[str]:
+    with suppress(OSError):  # there is no such folder
+        return frozenset(os.listdir(folder))
+    return frozenset()
+
+
+def _find_image(labels: Path, names_in: Callable[[Path], frozenset[str]]) -> Path | None:
     """The image with the stem of an XML file, of several the one that it names, or else one of another stem.
 
-    It is next to the file, one level higher, or in an image folder.
+    It is next to the file, one level higher, or in an image folder. `names_in` lists a folder.
     """
     places = [folder / name for folder in labels.parents[:2] for name in ('', *_IMAGE_FOLDERS)]
     if root := next((folder.parent for folder in labels.parents if folder.name == 'Annotations'), None):
@@ -179,11 +190,12 @@ def _find_image(labels: Path) -> Path | None:
     suffixes = [*IMAGE_SUFFIXES, *map(str.upper, IMAGE_SUFFIXES)]
     named = (_read_xml(labels).findtext('filename') or '').strip()
     stems = sorted((labels.stem + suffix for suffix in suffixes), key=lambda name: name != named)
-    return _first_file(places, [*stems, named])
-
-
-def _first_file(places: list[Path], names: list[str]) -> Path | None:
-    return next((place / name for place in places for name in names if name and (place / name).is_file()), None)
+    for place in places:
+        listed = names_in(place)
+        names = [name for name in (*stems, named) if name in listed or '/' in name]  # folders may be part of a name
+        if found := next((place / name for name in names if (place / name).is_file()), None):
+            return found
+    return None
 
 
 def _read_xml(path: Path | None) -> ElementTree.Element:

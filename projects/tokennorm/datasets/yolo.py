@@ -48,7 +48,7 @@ def find_yolo(root: Path) -> LabelFolder | None:
     else:
         return None
     names = _class_names(content, file)
-    base = file.parent / Path(str(content.get('path') or '')).expanduser()
+    base = file.parent / os.path.expanduser(str(content.get('path') or ''))
     if not base.is_dir():  # of another machine
         base = file.parent
     splits, notes, absent = {}, {}, []

@@ -56,7 +56,7 @@ def describe_flips(cfg: Config) -> list[str]:
     other = {key: _LEFT.sub(lambda found: _RIGHT.get(found[0], ''), key) for key in names if _LEFT.search(key)}
     pairs = [f'{names[left]} and {names[right]}' for left, right in other.items() if right in names]
     single = [name for name in names.values() if len(name) == 1 and name.isascii()]
-    if sum(map(str.isalpha, single)) > 2 or sum(map(str.isdigit, single)) > 7:
+    if sum(map(str.isalnum, single)) > 7:
         pairs.append(f'characters with their mirror images ({shorten(single, 4)})')
     steps = walk(loader, 'train_dataloader')
     flips = [name for name, step in steps if type_name(step) == 'RandomFlip' and step.get('prob') != 0]

@@ -32,7 +32,6 @@ _MORE_RULES = {  # by the optimizer wrapper's constructor
     'DefaultOptimWrapperConstructor': (),
     'tokennorm.LayerDecayOptimWrapperConstructor': ('decay_rate', 'backbone_lr_mult'),  # others have this name, too
 }
-_TYPO = 0.8  # similarity of a typo, such as lr_mul, to the key that is meant
 IMAGENET_PIXELS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and standard deviation of RGB, from 0 to 1
 MOST_LOST = 0.1  # a score threshold that costs hardly any AP
 SAME_PIXELS = 3  # difference, of 255, of a mean or standard deviation that does not matter
@@ -144,13 +143,13 @@ def check_paramwise(cfg: Mapping[str, Any]) -> None:
     kind, rules = str(wrapper.get('constructor')), wrapper.get('paramwise_cfg') or {}
     if kind not in _MORE_RULES or 'optimizer' not in wrapper:
         return
-    optimizer = getattr(torch.optim, type_name(wrapper['optimizer']), None)
-    own = {'lr_mult', 'decay_mult', *arguments_of(dict(type=optimizer), None)} - {'self', 'params'}
-    near = 0.0 if optimizer else _TYPO  # other optimizers read keys of their own, such as lars_exclude of LARS
-    places = [('', rules, _RULES.union(_MORE_RULES[kind]), 0.0)]
-    places += [(f'.custom_keys.{name}', rule, own, near) for name, rule in (rules.get('custom_keys') or {}).items()]
-    for place, given, known, least in places:
-        if unknown := [key for key in given if key not in known and (not least or did_you_mean(key, known, least))]:
+    places = [('', rules, _RULES.union(_MORE_RULES[kind]))]
+    # Others than PyTorch's read keys of their own, such as lars_exclude of LARS.
+    if optimizer := getattr(torch.optim, type_name(wrapper['optimizer']), None):
+        own = {'lr_mult', 'decay_mult', *arguments_of(dict(type=optimizer), None)} - {'self', 'params'}
+        places += [(f'.custom_keys.{name}', rule, own) for name, rule in (rules.get('custom_keys') or {}).items()]
+    for place, given, known in places:
+        if unknown := [key for key in given if key not in known]:
             raise UserError(
                 f'optim_wrapper.paramwise_cfg{place}: {unknown[0]} is not one of {", ".join(sorted(known))}'
                 f'{did_you_mean(unknown[0], known)}. A rule of another optim_wrapper.constructor needs that constructor'

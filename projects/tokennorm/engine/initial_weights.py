@@ -59,7 +59,8 @@ def use_initial_weights(cfg: Config, options: TrainOptions) -> InitialWeights:
         return InitialWeights(f'Initial weights: the backbone, {weights}{terms}')
     if init == 'none':
         own = backbone.get('pretrained') or isinstance(init_cfg, list)  # weights that its class loads
-        if options.freeze is not None and options.freeze >= 0 and not (own and options.init is None):
+        random = not (options.resume or (own and options.init is None))
+        if options.freeze is not None and options.freeze >= 0 and random:
             raise UserError(f'--freeze {options.freeze}: the frozen stages would stay random; use --init')
         trained = dict(frozen_stages=-1, norm_eval=False)  # --freeze and --cfg-options come later
         for _, part in walk(cfg.model):  # the backbone, and the shared head of a C4 detector

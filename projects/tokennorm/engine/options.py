@@ -4,6 +4,7 @@
 """
 
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -171,5 +172,5 @@ def check_config(name: str | Path) -> None:
 
 def check_data(data: str | Path | None) -> None:
     """Raises `UserError` for a dataset that does not exist."""
-    if data is not None and not (str(data) and Path(data).expanduser().exists()):
+    if data is not None and not (str(data) and os.path.exists(os.path.expanduser(data))):
         raise UserError(f'data {data} not found; it must be a folder, or the data.yaml of a YOLO dataset')

@@ -58,8 +58,9 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
 
     contents = (path for path in chosen.values() if path.is_file())
     splits = normalized_splits(root, chosen, read, chosen, files, contents)
-    narrow = any('cannot be resized' in note for split in splits.values() for note in split.notes)  # not in them now
-    if not narrow and (unlisted := _unlisted(splits.values(), files)):
+    notes = [note for split in splits.values() for note in split.notes]
+    whole = chosen.keys() == splits.keys() and not any(re.match('images.*left out', note) for note in notes)
+    if whole and (unlisted := _unlisted(splits.values(), files)):
         next(iter(splits.values())).content.setdefault('tokennorm', {}).setdefault('notes', []).append(
             f'images next to others that the annotation files of {" and ".join(splits)} do not list: '
             f'{len(unlisted)} ({shorten(unlisted, 3)})'
@@ -90,7 +91,7 @@ def read_annotations(path: Path, root: Path, files: list[Path], split: str) -> t
     def resolve(folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
         other = SPLIT_NAMES.keys() - {split}
         return resolve_file_names(
-            content['images'], folder, files, lambda image: bool(_splits_in(image.parent.relative_to(root)) & other)
+            content['images'], folder, files, lambda image: bool(splits_in(image.parent.relative_to(root)) & other)
         )
 
     if path.suffix.lower() == '.json':
@@ -190,8 +191,8 @@ def _words(name: str) -> list[str]:
     return re.findall('[a-z]+', name.lower())
 
 
-def _splits_in(path: Path) -> set[str]:
-    """The splits that the parts of a relative path are named after."""
+def splits_in(path: Path) -> set[str]:
+    """Returns the splits that the parts of a relative path are named after."""
     return {SPLIT_WORDS[word] for word in _words(str(path)) if word in SPLIT_WORDS}
 
 
@@ -200,7 +201,7 @@ def _split_of(path: Path) -> tuple[str | None, int]:
     words = _words(path.stem)
     extra = 2 * sum(word not in SPLIT_WORDS and word not in _PLAIN_WORDS for word in words)
     extra += 'labels' in words  # of Datumaro, beside `instances`, without boxes
-    parts = (_splits_in(Path(part)) for part in (path.stem, *reversed(path.parts[:-1])))
+    parts = (splits_in(Path(part)) for part in (path.stem, *reversed(path.parts[:-1])))
     named = next(filter(None, parts), set())
     return named.pop() if len(named) == 1 else None, extra
 
@@ -233,7 +234,7 @@ def _image_dir(
     folders = sorted({root, *near, *(folder.parent for folder in near if folder != root)})
 
     def rank(folder: Path) -> tuple[int, bool, bool, int, int]:
-        named = _splits_in(folder.relative_to(root))
+        named = splits_in(folder.relative_to(root))
         shared = len(Path(os.path.commonpath([folder, ann_file])).parts)
         found = sum(os.path.isfile(folder / name) for name in names)
         return found, named <= {split}, split in named, shared, -len(folder.parts)

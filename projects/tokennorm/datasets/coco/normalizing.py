@@ -265,14 +265,12 @@ def _derived(one: Entry, size: Any, counts: Counter[str]) -> Entry:
     if of_cvat and isinstance(mask, dict) and new.get('iscrowd', one.get('iscrowd')):
         new['iscrowd'] = 0  # CVAT marks each mask of its brush so; crowds, by its attribute is_crowd, are rare
         counts[_NO_CROWDS] += 1
-    if isinstance(attributes, dict) and is_number(angle := attributes.get('rotation')) and angle and is_box(box):
+    angle = attributes.get('rotation') if isinstance(attributes, dict) else None
+    if is_number(angle) and angle not in (0, True) and is_box(box) and _is_unturned(mask, box, size):
         corners, upright = turned(box, angle)
         new |= dict(bbox=upright, attributes=attributes | {'rotation': 0})
-        x, y, w, h = box
-        polygon = mask[0] if isinstance(mask, list) and len(mask) == 1 else None
-        is_known = isinstance(polygon, list) and len(polygon) == 8 and all(map(is_number, polygon))
-        if is_known and np.allclose(polygon, [x, y, x + w, y, x + w, y + h, x, y + h]):
-            new['segmentation'] = [corners]  # Encord has the polygon before the rotation
+        if _box_and_area(mask, size):
+            new['segmentation'] = [corners]
         counts['boxes with attributes.rotation, read as the upright boxes around them'] += 1
     needs_box = box in (None, []) or (is_box(box) and not any(box))
     needs_area = area is None or (is_number(area) and area <= 0)
@@ -290,6 +288,15 @@ def _derived(one: Entry, size: Any, counts: Counter[str]) -> Entry:
     if needs_area and is_box(box):
         new['area'] = (measured and measured[1]) or max(box[2], 0) * max(box[3], 0)
     return new
+
+
+def _is_unturned(mask: Any, box: Sequence[float], size: Any) -> bool:
+    """Whether a box that has a rotation is the one before it: without a mask, or with its own corners as Encord's."""
+    if not _box_and_area(mask, size):
+        return True
+    x, y, w, h = box
+    corners = [x, y, x + w, y, x + w, y + h, x, y + h]
+    return isinstance(mask, list) and list(map(len, mask)) == [8] and np.allclose(mask[0], corners)
 
 
 def _flat(piece: Any) -> Any:

@@ -81,9 +81,10 @@ def check_metrics(cfg: Config) -> None:
     if any('/segm_' in name for name in metrics) and not any('mask' in name for name, _ in walk(cfg.model, 'model')):
         raise UserError("val_evaluator.metric has segm, and this model predicts no masks: set it to 'bbox'")
     checkpoint = cfg.default_hooks.get('checkpoint') or {}
-    if checkpoint.get('save_best') in ('auto', ['auto']):  # mmengine takes the first value, perhaps that of a class
-        checkpoint.update(save_best=metrics[0], rule='greater')
     watched = _list(checkpoint.get('save_best'))
+    if watched[0] == 'auto':  # mmengine takes the first value, perhaps that of a class
+        watched = metrics[:1]
+        checkpoint.update(save_best=watched[0], rule='greater')
     if len(watched) > 1:  # of several best checkpoints nobody knows which one the report and predictions are of
         checkpoint['save_best'] = watched[0]
         print_once(f'save_best: the best checkpoint is the one with the highest {watched[0]}, the first of the list')
