@@ -275,5 +275,5 @@ def test_labels_that_are_newer_than_the_coco_file_are_named(tmp_path, coco):
 def test_an_xml_file_without_its_image_in_the_working_directory(tmp_path, monkeypatch):
     (tmp_path / 'a.xml').write_text('<annotation>\n</annotation>')
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match='1 of 1 XML files have no image, such as a.xml'):
+    with pytest.raises(ValueError, match=r'1 of 1 XML files have no image, such as a\.xml'):
         find_splits('.')
