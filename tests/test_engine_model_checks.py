@@ -18,10 +18,12 @@ from tokennorm.backbones import PVT
 from tokennorm.checkpoints import Checkpoint
 from tokennorm.engine.checks import (
     check_backbone,
+    check_classes_of_data,
     check_config_data,
     check_feature_maps,
     check_paramwise,
     check_queries,
+    check_switches,
     check_training_samples,
     describe_idle_keys,
     describe_lost_scores,
@@ -134,7 +136,7 @@ class Samples:
     [
         ([0] * 12, 2, False),
         ([0] * 11 + [1], 2, True),
-        ([0] * 12, 0, True),  # nothing is annotated
+        ([0] * 12, 0, False),  # nothing is annotated
         ([0] * 40 + [1], 2, False),  # the first 16 show it
     ],
 )
@@ -145,7 +147,7 @@ def test_a_pipeline_that_loses_all_objects_is_refused(kept, objects, fits, wrapp
         dataset.dataset = inner = Samples(kept, objects)
         assert inner
     state = random.getstate()
-    with nullcontext() if fits else pytest.raises(UserError, match=r'no object in \d+ samples'):
+    with nullcontext() if fits else pytest.raises(UserError, match=r'no object in \d+ samples|image has an object'):
         check_training_samples(dataset)
     assert random.getstate() == state
 
@@ -289,6 +291,58 @@ def test_rules_for_parameters_that_the_model_lacks_are_named(constructor, keys, 
     rules = dict(custom_keys={key: dict(lr_mult=20.0) for key in keys})
     texts = describe_idle_keys(dict(optim_wrapper=dict(constructor=constructor, paramwise_cfg=rules)), model)
     assert [re.findall(r'has (.*) in its name', text)[0] for text in texts] == ([] if constructor else idle)
+
+
+def with_classes(*classes, **meta):
+    return SimpleNamespace(metainfo=dict(classes=classes, **meta))
+
+
+@pytest.mark.parametrize(
+    ('train', 'val', 'message'),
+    [
+        (with_classes('a', 'b'), with_classes('a', 'b', palette=[(0, 0, 0)] * 2), None),
+        (with_classes('a', 'b'), with_classes('b', 'a'), 'the data of val numbers the class b otherwise'),
+        (with_classes('a', 'b', 'c'), with_classes('a', 'c'), 'the data of val numbers the class c otherwise'),
+        (with_classes('a', 'b', palette=[(0, 0, 0)]), with_classes('a', 'b'), 'train has 1 colors for 2 classes'),
+        (SimpleNamespace(metainfo=[dict(classes=('a', 'b')), dict(classes=('b',))]), with_classes(), 'the class b'),
+        (with_classes(*'abcd'), with_classes(), r'num_classes=3, but the data of train has 4 classes: a, b, c, d'),
+    ],
+)
+def test_classes_of_all_data_are_numbered_equally(train, val, message):
+    model = dict(type='ImageClassifier', head=dict(num_classes=3))
+    with pytest.raises(UserError, match=message) if message else nullcontext():
+        check_classes_of_data(model, dict(train=train, val=val))
+
+
+@pytest.mark.parametrize(
+    ('hook', 'outer', 'fits'),
+    [
+        ('mmdet.PipelineSwitchHook', 'CocoDataset', True),
+        ('PipelineSwitchHook', 'RepeatDataset', False),
+        ('YOLOXModeSwitchHook', 'MultiImageMixDataset', True),
+        ('YOLOXModeSwitchHook', 'RepeatDataset', False),
+    ],
+)
+def test_hooks_that_switch_the_pipeline_find_it(hook, outer, fits):
+    cfg = dict(custom_hooks=[dict(type=hook)], train_dataloader=dict(dataset=dict(type=outer)))
+    with nullcontext() if fits else pytest.raises(UserError, match=f'{hook[:8]}.* would change nothing'):
+        check_switches(cfg)
+
+
+def test_layer_decay_of_mmdet_does_not_know_these_backbones():
+    wrapper = dict(constructor='mmdet.LearningRateDecayOptimizerConstructor', optimizer=dict(type='AdamW'))
+    cfg = dict(optim_wrapper=wrapper, model=dict(backbone=dict(type='tokennorm.PVT')))
+    with pytest.raises(UserError, match=r'use tokennorm.LayerDecayOptimWrapperConstructor'):
+        check_paramwise(cfg)
+    cfg['model']['backbone']['type'] = 'ConvNeXt'
+    check_paramwise(cfg)
+
+
+def test_mask2former_keeps_as_many_masks_as_it_has():
+    head = dict(num_queries=20, num_things_classes=2, num_stuff_classes=0)
+    cfg = dict(model=dict(panoptic_head=head, test_cfg=dict(max_per_image=100)))
+    check_queries(cfg)
+    assert cfg['model']['test_cfg']['max_per_image'] == 40
 
 
 def test_optimizers_of_other_packages_read_keys_of_their_own():

@@ -165,13 +165,30 @@ def fitted(schedule, lr, train_cfg, iterations, made_for):
 
 
 def test_rates_in_a_schedule_are_scaled_and_the_highest_is_named():
-    schedule, wrapper = [dict(eta_max=0.02), dict(min_value=1e-4), dict(min_value=[0.1])], dict(optimizer=dict(lr=0.01))
-    schedule += (momentum := [dict(type='CosineAnnealingMomentum', eta_min=0.85), dict(param_name='x', eta_min=1.0)])
+    wrapper = dict(optimizer=dict(lr=0.01))
+    first, second = dict(type='OneCycleLR'), dict(type='StepParamScheduler', param_name='lr')
+    schedule = [dict(first, eta_max=0.02), dict(second, min_value=1e-4), dict(second, min_value=[0.1])]
+    others = dict(type='CosineAnnealingMomentum', eta_min=0.85), dict(type='CosineAnnealingWeightDecay', eta_min=0.2)
+    schedule += (momentum := [*others, dict(type='CosineParamScheduler', param_name='x', eta_min=1.0)])
     cfg = Config(dict(optim_wrapper=wrapper))
     runner = SimpleNamespace(cfg=cfg, optim_wrapper=wrapper, param_schedulers=schedule, dump_config=lambda: None)
     assert fit_lr(runner, 0.001) == '0.001: --lr; the schedule goes up to 0.002'
-    rates = [dict(eta_max=0.002), dict(min_value=pytest.approx(1e-5)), dict(min_value=[0.1])]
+    rates = [dict(first, eta_max=0.002), dict(second, min_value=pytest.approx(1e-5)), dict(second, min_value=[0.1])]
     assert runner.param_schedulers == rates + momentum
+
+
+@pytest.mark.parametrize('kind', ['PolyLR', 'ExponentialLR'])
+def test_a_decay_from_the_first_epoch_is_no_warm_up(kind):
+    decay = dict(type=kind, begin=0, end=8, by_epoch=True)
+    warm_up = dict(type='LinearLR', start_factor=0.001, begin=0, end=3, by_epoch=False)
+    assert fit_to([warm_up, decay], 20 * 10, 10) == [warm_up, decay | dict(end=20)]
+
+
+def test_a_warm_up_alone_stays_short():
+    warm_up = dict(type='LinearLR', start_factor=0.001, begin=0, end=4, by_epoch=False)
+    assert schedule_end([warm_up], 10) is None
+    assert fit_to([warm_up], 600, 10) == [warm_up]
+    assert fit_to([warm_up | dict(end=40)], 600, 10) == [warm_up | dict(end=10)]
 
 
 def test_a_schedule_by_validations_counts_no_iterations():

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from tokennorm.config.paths import config as config_path
 from tokennorm.config.tree import walk
-from tokennorm.messages import UserError, did_you_mean
+from tokennorm.messages import UserError, did_you_mean, shorten
 from tokennorm.registry import arguments_of
 
 _NEAR = 0.8  # similarity from which a key is a typo: that of max_epoch and max_epochs, not of stem_cfg and init_cfg
@@ -135,6 +135,10 @@ def check_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
                 above = '.'.join(parts[:i]) or 'the config'
                 keys = set(node) if isinstance(node, Mapping | Config) else set()
                 keys |= _arguments(node, above, cfg) if keys else set()
+                is_last = i == len(parts) - 1 and options[path] is not None and not isinstance(options[path], Mapping)
+                if is_last and keys and all(isinstance(value, Mapping) for value in node.values()):
+                    places = shorten([f'{above}.{key}.{part}' for key in node])
+                    raise UserError(f'--cfg-options: nothing reads {path}; set {places}')
                 if part not in keys and (meant := did_you_mean(part, sorted(keys), _NEAR)):
                     raise UserError(f'--cfg-options: {path}: {above} has no {part}{meant}')
                 break

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tokennorm.checkpoints.reading import Checkpoint
 from tokennorm.config.image_size import short_side
-from tokennorm.config.tree import evaluators, heads, innermost_datasets, walk
+from tokennorm.config.tree import evaluators, heads, innermost_datasets, is_classifier, walk
 from tokennorm.datasets.coco.folder import read_coco_file
 from tokennorm.engine.resume.random_state import preserved_generators
 from tokennorm.messages import UserError, did_you_mean, shorten, user_errors
@@ -50,7 +50,6 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
                     raise UserError(f'{split}_dataloader: folder {root} not found; put the data there')
                 continue
             check_annotations(dataset, split)
-            _check_evaluators(cfg, dataset, split)
             # A panoptic dataset has thing_classes, which are what its heads count.
             classes = (dataset.get('metainfo') or {}).get('thing_classes') or _classes(dataset) or ()
             for name, head in heads(cfg['model']) if classes else ():
@@ -59,6 +58,13 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
                         f'{name}.num_classes={head["num_classes"]}, but metainfo.classes of {split}_dataloader has '
                         f'{len(classes)}: set it to {len(classes)}'
                     )
+            for name, part in walk(cfg['model'], 'model') if classes else ():  # of MaskFormer and Mask2Former
+                if part.get('num_things_classes', len(classes)) != len(classes):
+                    raise UserError(
+                        f'{name}.num_things_classes={part["num_things_classes"]}, but metainfo.classes of '
+                        f'{split}_dataloader has {len(classes)}: set it to {len(classes)}'
+                    )
+        _check_evaluators(cfg, split)
 
 
 def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
@@ -66,6 +72,7 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
     role, path = f'{split}_dataloader', Path(dataset.get('data_root') or '', dataset['ann_file'])
     kind = DATASETS.module_dict.get(type_name(dataset))
     has_coco_format = kind is not None and issubclass(kind, CocoDataset)
+    in_order = has_coco_format and kind.load_data_list is CocoDataset.load_data_list
     if not path.is_file():
         hint = 'set data_root' + (', or name your folder with --data' if has_coco_format else ', or put the data there')
         raise UserError(f'{role}: annotation file {path} not found; {hint}')
@@ -77,7 +84,7 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
     except (ValueError, KeyError) as error:
         raise UserError(f'{role}: {path} is not a COCO annotation file ({type(error).__name__}: {error})') from error
     found = [name for name in names if name in (classes or names)]
-    if classes is not None and (found != list(classes) if kind is CocoDataset else len(found) < len(classes)):
+    if classes is not None and (found != list(classes) if in_order else len(found) < len(classes)):
         absent = [name for name in classes if name not in names]
         raise UserError(
             f'{role}: metainfo.classes has {shorten(absent or classes, 100)}, but the categories in {path} are '
@@ -85,25 +92,33 @@ def check_annotations(dataset: Mapping[str, Any], split: str) -> None:
         )
 
 
-def _check_evaluators(cfg: Mapping[str, Any], dataset: Mapping[str, Any], split: str) -> None:
+def _check_evaluators(cfg: Mapping[str, Any], split: str) -> None:
     """Checks that the evaluators of a split compare with annotations of the images that its loader reads."""
-    read = Path(dataset.get('data_root') or '', dataset['ann_file'])
+    datasets = list(innermost_datasets((cfg.get(f'{split}_dataloader') or {}).get('dataset') or {}))
+    read = [Path(one.get('data_root') or '', one['ann_file']) for one in datasets if one.get('ann_file')]
+    if not read or any(path.suffix != '.json' or not path.is_file() for path in read):
+        return
+
+    def names(path: Path) -> list[str]:
+        return [str(one.get('file_name')) for one in read_coco_file(path, with_annotations=False)['images']]
+
     for evaluator in evaluators(cfg, split):
-        path = Path(evaluator.get('ann_file') or read)
-        if path.is_file() and path.suffix == read.suffix == '.json' and not path.samefile(read):
+        path = Path(evaluator.get('ann_file') or read[0])
+        if path.is_file() and path.suffix == '.json' and (len(read) > 1 or not path.samefile(read[0])):
             with user_errors(ValueError, where=f'{split}_evaluator: '):
-                images = [read_coco_file(one, with_annotations=False).get('images') for one in (read, path)]
-            if images[0] != images[1]:
+                differ = sorted(names(path)) != sorted(name for one in read for name in names(one))
+            if differ:
                 raise UserError(
-                    f'{split}_evaluator.ann_file={path} has other images than {read}, which {split}_dataloader reads: '
-                    'set both to the same file'
+                    f'{split}_evaluator.ann_file={path} has other images than {shorten(list(map(str, read)))}, which '
+                    f'{split}_dataloader reads: set both to the same file'
                 )
 
 
 def _classes(dataset: Mapping[str, Any]) -> Sequence[str] | None:
-    """The classes of a dataset's config or of a file that it names, or mmdet's default for `CocoDataset`, or None."""
-    is_coco = DATASETS.module_dict.get(type_name(dataset)) is CocoDataset
-    classes = (dataset.get('metainfo') or {}).get('classes', CocoDataset.METAINFO['classes'] if is_coco else None)
+    """The classes of a dataset's config or of a file that it names, or those of a COCO dataset's class, or None."""
+    kind = DATASETS.module_dict.get(type_name(dataset))
+    own = kind.METAINFO.get('classes') if kind is not None and issubclass(kind, CocoDataset) else None
+    classes = (dataset.get('metainfo') or {}).get('classes', own)
     if not isinstance(classes, str):
         return classes
     if not Path(classes).is_file():
@@ -137,10 +152,55 @@ def check_backbone(backbone: nn.Module, init_cfg: Mapping[str, Any], checkpoint:
         )
 
 
+def check_classes_of_data(model: Mapping[str, Any], datasets: Mapping[str, Any]) -> None:
+    """Checks that built datasets number their classes equally, have a color for each, and fit a classifier's head."""
+    numbers: dict[str, int] = {}
+    for split, dataset in datasets.items():
+        metas = getattr(dataset, 'metainfo', None) or {}
+        for meta in metas if isinstance(metas, list | tuple) else [metas]:
+            classes, palette = meta.get('classes') or (), meta.get('palette')
+            if isinstance(classes, str) or not all(isinstance(name, str) for name in classes):
+                continue
+            if moved := [name for i, name in enumerate(classes) if numbers.setdefault(name, i) != i]:
+                raise UserError(
+                    f'the data of {split} numbers the class {moved[0]} otherwise than the data before it: give all '
+                    f'datasets the same classes in the same order. Here: {shorten(classes, 100)}'
+                )
+            if isinstance(palette, list | tuple) and 0 < len(palette) < len(classes):
+                raise UserError(f'metainfo.palette of {split} has {len(palette)} colors for {len(classes)} classes')
+            of_head = (model.get('head') or {}).get('num_classes') if is_classifier(dict(model=model)) else None
+            if isinstance(of_head, int) and of_head < len(classes):
+                raise UserError(
+                    f'model.head.num_classes={of_head}, but the data of {split} has {len(classes)} classes: '
+                    f'{shorten(classes)}'
+                )
+
+
+def check_switches(cfg: Mapping[str, Any]) -> None:
+    """Checks that hooks that change the training pipeline find it: they look into the outermost dataset."""
+    outer = type_name((cfg.get('train_dataloader') or {}).get('dataset') or {})
+    for hook in cfg.get('custom_hooks') or ():
+        wrong = dict(
+            PipelineSwitchHook=outer in ('RepeatDataset', 'ConcatDataset', 'ClassBalancedDataset'),
+            YOLOXModeSwitchHook=outer != 'MultiImageMixDataset',
+        )
+        if isinstance(hook, Mapping) and wrong.get(type_name(hook)):
+            raise UserError(
+                f'custom_hooks: {type_name(hook)} would change nothing in train_dataloader.dataset, a {outer}: put the '
+                'wrapper into its dataset, or leave out the hook'
+            )
+
+
 def check_paramwise(cfg: Mapping[str, Any]) -> None:
     """Checks the rules for groups of parameters: mmengine reads those that it knows, and no others."""
     wrapper = cfg.get('optim_wrapper') or {}
     kind, rules = str(wrapper.get('constructor')), wrapper.get('paramwise_cfg') or {}
+    own = str(((cfg.get('model') or {}).get('backbone') or {}).get('type')).startswith('tokennorm.')
+    if own and kind.removeprefix('mmdet.') == 'LearningRateDecayOptimizerConstructor':
+        raise UserError(
+            f'optim_wrapper.constructor={kind} knows ConvNeXt and BEiT only: use '
+            'tokennorm.LayerDecayOptimWrapperConstructor, with paramwise_cfg=dict(decay_rate=...)'
+        )
     if kind not in _MORE_RULES or 'optimizer' not in wrapper:
         return
     places = [('', rules, _RULES.union(_MORE_RULES[kind]))]
@@ -211,7 +271,8 @@ def describe_lost_scores(cfg: Mapping[str, Any]) -> list[str]:
     metrics = {type_name(one) for split in ('val', 'test') for one in evaluators(cfg, split)}
     if not metrics & {'CocoMetric', 'LVISMetric', 'VOCMetric'}:
         return []
-    parts = walk(cfg['model'].get('test_cfg') or {}, 'model.test_cfg')
+    test_cfg = cfg['model'].get('test_cfg') or {}
+    parts = [(name, part) for name, part in walk(test_cfg, 'model.test_cfg') if 'rcnn' not in part]
     found = {f'{name}.score_thr': part.get('score_thr') for name, part in parts}
     high = [f'{name}={value}' for name, value in found.items() if isinstance(value, float) and value > MOST_LOST]
     return [f'detections below {", ".join(high)} are dropped, which makes AP too low'] * bool(high)
@@ -274,6 +335,10 @@ def check_queries(cfg: Mapping[str, Any]) -> None:
     classes = head.get('num_classes', 1) if (head.get('loss_cls') or {}).get('use_sigmoid') else 1
     if queries and test_cfg.get('max_per_img', 0) > queries * classes:
         test_cfg['max_per_img'] = queries * classes
+    masks = model.get('panoptic_head') or {}  # of MaskFormer and Mask2Former
+    most = masks.get('num_things_classes', 0) + masks.get('num_stuff_classes', 0)
+    if 0 < (most := most * masks.get('num_queries', 100)) < test_cfg.get('max_per_image', 0):
+        test_cfg['max_per_image'] = most
     if size is None or not (queries and model.get('as_two_stage')):
         return
     steps = [step for _, step in walk(cfg.get('train_dataloader')) if 'Resize' in type_name(step)]
@@ -306,6 +371,9 @@ def check_training_samples(dataset: Any) -> None:
         i for i, info in enumerate(infos) if any(not a.get('ignore_flag') for a in info.get('instances') or ())
     )
     tried = list(islice(annotated, MOST_TRIED))
+    if not tried and 0 < len(inner) <= min(len(dataset), 1000) and 'instances' in inner.get_data_info(0):
+        names = shorten((getattr(inner, 'metainfo', None) or {}).get('classes') or ())
+        raise UserError(f'no training image has an object of the classes {names}: are they those of the annotations?')
     with preserved_generators():
         refetches, inner.max_refetch = getattr(inner, 'max_refetch', 0), 0  # other images, where transforms give none
         has_objects = any(_keeps_objects(dataset, index) for index in tried)

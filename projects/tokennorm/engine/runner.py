@@ -25,10 +25,12 @@ from tokennorm.config.tree import innermost_datasets
 from tokennorm.engine.checks import (
     check_backbone,
     check_classes,
+    check_classes_of_data,
     check_config_data,
     check_feature_maps,
     check_paramwise,
     check_queries,
+    check_switches,
     describe_idle_keys,
     describe_lost_scores,
     describe_other_pixels,
@@ -107,6 +109,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
     make_output_dir(cfg.work_dir)
     check_config_data(cfg, splits)
     check_queries(cfg)
+    check_switches(cfg)
     for text in describe_lost_scores(cfg):
         print_log(text, level=logging.WARNING)
     if training:
@@ -125,6 +128,11 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
                 text = 'model.backbone.init_cfg is None: the backbone is initialized at random.'
                 print_log(text, level=logging.WARNING)
         for text in describe_other_pixels(cfg):
+            print_log(text, level=logging.WARNING)
+    if own_pixels := cfg.get('data_preprocessor'):
+        of_model = cfg.model.get('data_preprocessor') or own_pixels
+        if any(value != of_model.get(key) for key, value in own_pixels.items()):
+            text = 'data_preprocessor of the config file is not read: model.data_preprocessor is another one'
             print_log(text, level=logging.WARNING)
     start_cpu_processes(cfg)
     init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner skips this for a name that it has seen
@@ -145,10 +153,14 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
     for text in describe_idle_keys(cfg, unwrapped(runner.model)) if training else ():
         print_log(text, level=logging.WARNING)
     with build_errors(), redirect_stdout(io.StringIO()):  # pycocotools prints four lines per file
-        _ = (runner.train_loop, runner.val_loop) if training else runner.test_loop
+        loops = [runner.train_loop, runner.val_loop] if training else [runner.test_loop]
+    check_classes_of_data(
+        cfg.model, {one: loop.dataloader.dataset for one, loop in zip(splits, loops, strict=False) if loop is not None}
+    )
     if training:
         _note_category_ids(runner.train_dataloader.dataset)
-    runner.register_hook(DataErrorHook())
+    runner.register_hook(hook := DataErrorHook())
+    hook.before_run(runner)  # samples are tried before training
     if cfg.get('load_from'):
         load_from_checkpoint(runner, cfg, training, checkpoint)
     elif checkpoint is not None:

@@ -24,7 +24,7 @@ Scheduler = dict[str, Any]
 _POINTS = ('begin', 'end', 'T_max', 'step_size', 'total_steps', 'total_iters')
 _LISTS = ('milestones', 'periods')
 _RATES = ('eta_min', 'eta_max', 'min_value')
-_WARM_UPS = ('LinearLR', 'ConstantLR', 'PolyLR', 'ExponentialLR', 'QuadraticWarmupLR')
+_WARM_UPS = ('LinearLR', 'ConstantLR', 'QuadraticWarmupLR')
 MOST_WARM_UP = 0.05  # of the iterations
 
 
@@ -68,7 +68,7 @@ def fit_lr(runner: Runner, lr: float | None = None, base_batch: int = 0, with_sc
     if with_schedule and isinstance(runner.param_schedulers, list):
         schedulers = [dict(scheduler) for scheduler in runner.param_schedulers]
         for scheduler in schedulers:
-            of_lr = 'Momentum' not in type_name(scheduler) and scheduler.get('param_name', 'lr') == 'lr'
+            of_lr = type_name(scheduler).endswith('LR') or scheduler.get('param_name') == 'lr'
             keys = [key for key in _RATES if of_lr and isinstance(scheduler.get(key), int | float)]
             rates = {key: scheduler[key] for key in keys}
             scheduler.update({key: rate * factor for key, rate in rates.items()})
@@ -124,6 +124,9 @@ def fit_schedule(
         print_once(f'warning: {problem}, since --cfg-options sets a scheduler')
     elif problem or short_warm_up:
         schedulers = fit_to(schedulers, iterations, epoch_length, length)
+    longest = max((_end(one, epoch_length) or 0 for one in schedulers if is_warm_up(one)), default=0)
+    if longest > iterations:
+        print_once(f'warning: the warm-up has {longest} iterations, and training {iterations}: it never ends')
     _set_schedule(runner, schedulers)
     lines = [describe(schedulers, iterations, epoch_length)]
     return [*lines, f'rescaled: in the config, {problem}'] if problem and stretch else lines
@@ -145,7 +148,7 @@ def describe(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_len
             steps = ' and '.join(map(str, scheduler['milestones']))
             parts.append(f'learning rate x {scheduler.get("gamma", 0.1):g} at {unit} {steps}')
         else:
-            name = 'warm-up' if is_warm_up(scheduler, schedulers) else type_name(scheduler)
+            name = 'warm-up' if is_warm_up(scheduler) else type_name(scheduler)
             end = scheduler.get('end', scheduler.get('total_steps'))
             parts.append(f'{name} to {unit} {end}' if _end(scheduler, epoch_length) else name)
     return ', '.join(parts)
@@ -156,17 +159,17 @@ def schedule_end(schedulers: Sequence[Mapping[str, Any]], epoch_length: int, len
 
     Milestones and periods without an end are for a training run of `length` iterations, which is then their end.
     """
-    main = [scheduler for scheduler in schedulers if not is_warm_up(scheduler, schedulers)]
+    main = [scheduler for scheduler in schedulers if not is_warm_up(scheduler)]
     ends = [end for scheduler in main if (end := _end(scheduler, epoch_length)) is not None]
     has_points = any(key in scheduler for scheduler in main for key in (*_POINTS, *_LISTS))
     return max(ends, default=length if length and has_points else None)
 
 
-def is_warm_up(scheduler: Mapping[str, Any], schedulers: Sequence[Mapping[str, Any]]) -> bool:
-    """Returns whether a scheduler raises the learning rate from the first iteration, before another continues."""
+def is_warm_up(scheduler: Mapping[str, Any]) -> bool:
+    """Returns whether a scheduler raises the learning rate from the first iteration to an end."""
     rises = scheduler.get('start_factor', scheduler.get('factor', 0.1)) < scheduler.get('end_factor', 1.0)
     from_first = scheduler.get('begin', 0) == 0 and 'end' in scheduler
-    return len(schedulers) > 1 and type_name(scheduler) in _WARM_UPS and from_first and rises
+    return type_name(scheduler) in _WARM_UPS and from_first and rises
 
 
 def fit_to(
@@ -182,12 +185,12 @@ def fit_to(
     end = schedule_end(schedulers, epoch_length, length)
     ratio = 1.0 if end is None else iterations / end
     fitted = [
-        deepcopy(dict(scheduler)) if is_warm_up(scheduler, schedulers) else _scaled(scheduler, ratio, epoch_length)
+        deepcopy(dict(scheduler)) if is_warm_up(scheduler) else _scaled(scheduler, ratio, epoch_length)
         for scheduler in schedulers
     ]
     most = min(epoch_length, int(MOST_WARM_UP * iterations))
     for old, scheduler in zip(schedulers, fitted, strict=True):
-        if not is_warm_up(scheduler, fitted) or _end(scheduler, epoch_length) <= most:
+        if not is_warm_up(scheduler) or _end(scheduler, epoch_length) <= most:
             continue
         scheduler.update(end=most, by_epoch=False)
         scheduler.pop('convert_to_iter_based', None)
@@ -197,7 +200,7 @@ def fit_to(
                 if 'T_max' in other:
                     other['T_max'] += other['begin']
                 other['begin'] = 0
-    fitted = [one for one in fitted if most > 1 or not is_warm_up(one, fitted)]
+    fitted = [one for one in fitted if most > 1 or not is_warm_up(one)]
     return [one for one in fitted if one.get('end') is None or one['end'] > one.get('begin', 0)]
 
 

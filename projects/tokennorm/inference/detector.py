@@ -152,6 +152,8 @@ def _build(cfg: Config, meta: Mapping[str, Any], device: str | None) -> DetInfer
     """Returns mmdet's inferencer of a config for the classes of a checkpoint, without its weights."""
     keep_mmengine_from_unpickling()
     set_num_classes(cfg['model'], len(meta['classes']))
+    if not cfg.get('test_dataloader'):
+        cfg['test_dataloader'] = cfg['val_dataloader']
     dataset = next(innermost_datasets(cfg['test_dataloader']['dataset']))  # mmdet reads its classes and pipeline
     cfg['test_dataloader']['dataset'] = dict(dataset, metainfo=dict(meta))
     with build_errors(), warnings.catch_warnings():  # about missing weights and classes, which follow

@@ -52,6 +52,9 @@ def use_training_hooks(
 
     # The report of a detector, and curves of lambda.
     present = {type_name(hook) for hook in hooks + of_default}
+    for hook in hooks + of_default:
+        if hook.get('type') == 'EarlyStoppingHook':  # mmengine's forgets its count when training is resumed
+            hook['type'] = 'tokennorm.EarlyStoppingHook'
     if 'ReportHook' not in present and any('bbox_' in name or 'segm_' in name for name in metrics):
         hooks.append(dict(type='tokennorm.ReportHook'))
     if 'LambdaHook' not in present:
@@ -108,6 +111,8 @@ def metrics_of(cfg: Config) -> list[str]:
 
     The first one selects the best checkpoint: mask AP where masks are learned, or box AP, or top-1 accuracy.
     """
+    if type_name(cfg.get('val_cfg') or {}) == 'TeacherStudentValLoop':  # its names begin with teacher or student
+        return []
     for evaluator in evaluators(cfg, 'val'):
         if type_name(evaluator) == 'Accuracy' and is_classifier(cfg):
             is_plain = 1 in _list(evaluator.get('topk', 1)) and not evaluator.get('thrs')  # these are in the names

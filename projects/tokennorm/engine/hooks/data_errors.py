@@ -44,6 +44,7 @@ def prepare_data(dataset: Any, index: int) -> Any:
         name = sample.get('img_path', f'sample {index}')
         number = f' (image id {sample["img_id"]})' if 'img_id' in sample else ''
         reason = ' '.join(f'{type(error).__name__}: {error}'.split())
+        reason = reason.replace("KeyError: 'mask'", 'an object has no segmentation')
         raise DataError(
             f'{name}{number} or its annotations cannot be read: {reason}. '
             '`tokennorm check DIR` finds such files in a folder'

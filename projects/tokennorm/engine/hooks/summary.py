@@ -7,6 +7,7 @@ from typing import Any
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
+from tokennorm.checkpoints.reading import common_meta
 from tokennorm.config.image_size import short_side
 from tokennorm.config.tree import evaluators, innermost_datasets
 from tokennorm.engine.resume.schedule import follows_command
@@ -67,7 +68,7 @@ def describe_data(dataset: Any, loader: Any) -> str:
     first = next(innermost_datasets(dataset))
     files = first.get('ann_file') or first.get('split') or first.get('data_prefix')  # classifiers have the last two
     place = Path(first.get('data_root') or '', files if isinstance(files, str) else '')
-    classes = (getattr(loader.dataset, 'metainfo', None) or {}).get('classes') or ()
+    classes = common_meta(getattr(loader.dataset, 'metainfo', None)).get('classes') or ()
     images, samples = sum(map(len, innermost_datasets(loader.dataset))), len(loader.dataset)
     drawn = '' if images == samples else f', {samples} samples per epoch'
     return f'{images} images{drawn}, {len(classes)} class{"" if len(classes) == 1 else "es"} ({place})'
