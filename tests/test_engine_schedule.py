@@ -178,7 +178,7 @@ def test_rates_in_a_schedule_are_scaled_and_the_highest_is_named():
 
 
 @pytest.mark.parametrize('kind', ['PolyLR', 'ExponentialLR'])
-def test_a_decay_from_the_first_epoch_is_no_warm_up(kind):
+def test_a_decay_from_the_first_epoch_is_stretched_with_training(kind):
     decay = dict(type=kind, begin=0, end=8, by_epoch=True)
     warm_up = dict(type='LinearLR', start_factor=0.001, begin=0, end=3, by_epoch=False)
     assert fit_to([warm_up, decay], 20 * 10, 10) == [warm_up, decay | dict(end=20)]
