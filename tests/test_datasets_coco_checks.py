@@ -4,6 +4,7 @@ import json
 
 import pytest
 from mmdet.datasets import CocoDataset
+from mmdet.registry import DATASETS
 
 from tokennorm.engine.checks import check_config_data
 from tokennorm.messages import UserError
@@ -72,3 +73,38 @@ def test_without_classes_they_are_those_of_coco(folder):
     cfg['model']['bbox_head']['num_classes'] = 2
     with pytest.raises(UserError, match=r'num_classes=2, but metainfo.classes of train_dataloader has 80'):
         check_config_data(cfg, ('train',))
+
+
+def test_a_class_of_the_user_has_the_order_of_the_file(folder):
+    @DATASETS.register_module(name='OfTheUser')
+    class OfTheUser(CocoDataset):
+        METAINFO = dict(classes=('dog', 'cat'))
+
+    cfg = config(folder)
+    cfg['train_dataloader']['dataset'].update(type='OfTheUser', metainfo=dict())
+    with pytest.raises(UserError, match=r'metainfo.classes has dog, cat, but the categories in .* are cat, dog'):
+        check_config_data(cfg, ('train',))
+    OfTheUser.METAINFO = dict(classes=('cat', 'dog'))
+    check_config_data(cfg, ('train',))
+    DATASETS.module_dict.pop('OfTheUser')
+
+
+def test_a_mask2former_has_the_classes_of_the_data(folder):
+    cfg = config(folder)
+    cfg['model'] = dict(panoptic_head=dict(num_things_classes=1, num_stuff_classes=0))
+    with pytest.raises(UserError, match=r'panoptic_head.num_things_classes=1, but .* has 2: set it to 2'):
+        check_config_data(cfg, ('train',))
+
+
+def test_two_files_are_evaluated_with_one_of_both(folder):
+    one = config(folder)['train_dataloader']['dataset']
+    (folder / 'more.json').write_text(json.dumps(CONTENT | dict(images=[dict(id=2, file_name='b.jpg')])))
+    both = dict(type='ConcatDataset', datasets=[one, dict(one, ann_file='more.json')])
+    cfg = config(folder) | dict(val_dataloader=dict(dataset=both))
+    cfg['val_evaluator'] = dict(type='CocoMetric', ann_file=str(folder / 'merged.json'))
+    merged = CONTENT | dict(images=[dict(id=2, file_name='b.jpg'), *CONTENT['images']])
+    (folder / 'merged.json').write_text(json.dumps(merged))
+    check_config_data(cfg, ('val',))
+    (folder / 'merged.json').write_text(json.dumps(CONTENT))
+    with pytest.raises(UserError, match=r'merged.json has other images than .*train.json, .*more.json'):
+        check_config_data(cfg, ('val',))

@@ -3,14 +3,19 @@
 import pytest
 from mmengine.config import Config
 
-from tokennorm.config.reading import check_options, drop_variables, merge_options
+from tokennorm.config.reading import check_options, drop_variables, merge_options, read_config
+from tokennorm.engine.options import TrainOptions
 from tokennorm.messages import UserError
 
 
 def config():
     return Config(
         dict(
-            model=dict(backbone=dict(type='tokennorm.PVT', init_cfg=None), test_cfg=dict(score_thr=0.05)),
+            model=dict(
+                backbone=dict(type='tokennorm.PVT', init_cfg=None),
+                test_cfg=dict(score_thr=0.05),
+                train_cfg=dict(rpn={}, rcnn={}),
+            ),
             train_cfg=dict(max_epochs=12),
             custom_hooks=[dict(type='A', scale=1), dict(type='B')],
             train_dataloader=dict(batch_size=2, num_workers=2),
@@ -48,6 +53,7 @@ def test_entries_are_set_and_new_arguments_pass():
         ('max_epochs', 'a variable of the config file, .*such as train_cfg.max_epochs'),
         ('optimizer.lr', 'nothing reads optimizer; set optim_wrapper.optimizer'),  # as in mmdet 2
         ('lr', 'nothing reads lr; set optim_wrapper.optimizer.lr'),
+        ('model.train_cfg.num', r'nothing reads .*; set model.train_cfg.rpn.num, model.train_cfg.rcnn.num'),
     ],
 )
 def test_keys_that_nothing_would_read_are_refused(key, message):
@@ -59,3 +65,38 @@ def test_variables_are_left_out_of_the_written_config():
     cfg = config()
     drop_variables(cfg)
     assert set(cfg) == {'model', 'train_cfg', 'custom_hooks', 'train_dataloader'}
+
+
+def test_names_in_a_file_that_nothing_reads_are_named(tmp_path, capsys):
+    base = """
+max_epochs = 2
+train_cfg = dict(max_epochs=max_epochs)
+model = dict(type='RetinaNet')
+"""
+    (tmp_path / 'base.py').write_text(base)
+    child = """
+_base_ = './base.py'
+scale = (64, 64)
+max_epochs = 1
+optim_wraper = dict()
+lr_config = dict(step=[1])
+test_pipeline = [dict(type='Resize', scale=scale)]
+model = dict(test_cfg={{_base_.train_cfg}})
+compile = False
+"""
+    (tmp_path / 'child.py').write_text(child)
+    for name in ('base', 'child'):
+        read_config(tmp_path / f'{name}.py')
+    lines = [line.replace(f', which {tmp_path}/child.py sets', '') for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        'warning: nothing reads max_epochs: set train_cfg.max_epochs',
+        'warning: nothing reads optim_wraper (did you mean optim_wrapper?)',
+        'warning: nothing reads lr_config: set param_scheduler',
+        'warning: nothing reads test_pipeline',
+    ]
+
+
+def test_a_dict_as_option_sets_what_it_holds():
+    options = TrainOptions(data='.', cfg_options={'optim_wrapper.optimizer': dict(type='SGD', lr=0.1)})
+    assert options.sets('optim_wrapper.optimizer.lr')
+    assert not options.sets('optim_wrapper.clip_grad')

@@ -99,6 +99,15 @@ def test_hooks_of_a_foreign_config_are_not_doubled():
         ]
     )
     assert (cfg.default_hooks.checkpoint.interval, cfg.default_hooks.checkpoint.max_keep_ckpts) == (3, 1)
+    cfg = config(custom_hooks=[stop])  # mmengine's forgets its count when training is resumed
+    use_training_hooks(cfg)
+    assert cfg.custom_hooks[0] == dict(type='tokennorm.EarlyStoppingHook', monitor='loss')
+
+
+def test_a_loop_of_teacher_and_student_keeps_its_own_names():
+    cfg = config(val_cfg=dict(type='TeacherStudentValLoop'), val_evaluator=dict(type='CocoMetric'))
+    use_training_hooks(cfg)
+    assert 'save_best' not in cfg.default_hooks.checkpoint
 
 
 def test_a_loop_of_iterations_counts_them_everywhere():

@@ -1,5 +1,6 @@
 """Reads configs and applies `--cfg-options`, with errors for misspelled keys."""
 
+import ast
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch.utils.data import DataLoader
 from tokennorm.config.paths import config as config_path
 from tokennorm.config.tree import walk
 from tokennorm.messages import UserError, did_you_mean, shorten
+from tokennorm.ranks import print_once
 from tokennorm.registry import arguments_of
 
 _NEAR = 0.8  # similarity from which a key is a typo: that of max_epoch and max_epochs, not of stem_cfg and init_cfg
@@ -61,7 +63,19 @@ def read_config(name: str | Path) -> Config:
         )
     if not is_whole:
         raise UserError(f'{path} has no model: it is not a whole config')
+    for name in _unread(path):
+        meant = f': set {_FORMER[name]}' if name in _FORMER else did_you_mean(name, RUNNER, _NEAR)
+        print_once(f'warning: nothing reads {name}, which {path} sets{meant}')
     return cfg
+
+
+def _unread(path: str | Path) -> list[str]:
+    """The names that a config with a base sets and does not use, such as a pipeline that the base has in its loader."""
+    tree = ast.parse(Path(path).read_bytes()) if str(path).endswith('.py') else ast.Module([], [])
+    given = [part.id for node in tree.body for part in getattr(node, 'targets', ()) if isinstance(part, ast.Name)]
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    known = RUNNER | _READ | used | {'_base_'}
+    return [name for name in dict.fromkeys(given) if name not in known] if '_base_' in given else []
 
 
 def name_types(cfg: Config) -> None:
