@@ -1,11 +1,14 @@
 """Images and videos that `predict` reads, and inputs that it refuses."""
 
+import os
+
 import cv2
 import numpy as np
 import pytest
 
 from tokennorm.inference.input_images import check_sources, open_sources
 from tokennorm.messages import UserError
+from tokennorm.pixels import ImageError
 
 
 def gray(value):
@@ -42,7 +45,7 @@ def test_files_and_folders_are_named_from_their_common_folder(tmp_path):
     assert names_and_levels(files) == [('b/1.png', 1), ('a/1.png', 0)]
     folder = open_sources([str(tmp_path)], tmp_path / 'out')
     assert open_sources([str(tmp_path / 'b')], tmp_path).count == 3  # in the output folder, not in its drawings
-    assert [(name, image is None) for name, image in folder.images] == [
+    assert [(name, isinstance(image, ImageError)) for name, image in folder.images] == [
         ('a/1.png', False),
         ('b/1.png', False),
         ('b/c/2.JPG', False),
@@ -64,3 +67,18 @@ def test_inputs_that_cannot_work_are_refused_with_a_hint(tmp_path):
         open_sources([str(tmp_path)], tmp_path / 'out')
     with pytest.raises(UserError, match=r'notes.txt cannot be opened as a video, and is not an image'):
         open_sources([str(tmp_path / 'notes.txt')], tmp_path / 'out')
+
+
+def test_a_drawing_replaces_no_input(tmp_path):
+    (tmp_path / 'vis').mkdir()
+    cv2.imwrite(str(tmp_path / 'vis' / 'a.png'), gray(9))
+    with pytest.raises(UserError, match=r'the drawing of .*a.png would replace it: choose another --out'):
+        open_sources([str(tmp_path / 'vis' / 'a.png')], tmp_path)
+    open_sources([str(tmp_path / 'vis' / 'a.png')], tmp_path / 'vis')
+
+
+def test_videos_need_names_in_utf_8(tmp_path):
+    path = tmp_path / os.fsdecode(b'caf\xe9.mp4')
+    path.write_bytes(b'')
+    with pytest.raises(UserError, match='is not UTF-8, which OpenCV needs for a video'):
+        check_sources([str(path)])

@@ -1,6 +1,7 @@
 """What `tokennorm predict` keeps, draws and writes, with a detector of known results."""
 
 import json
+import os
 
 import cv2
 import numpy as np
@@ -75,6 +76,18 @@ def test_the_score_that_is_drawn_leaves_the_json_whole(folder):
     np.testing.assert_array_equal(drawn, expected)
 
 
+def test_the_score_that_is_drawn_holds_with_thresholds(folder):
+    results, _ = run(folder, score_thr=float(SCORES[1]), thresholds='0.1')
+    assert results.shown == 3 * 2
+
+
+def test_names_that_are_not_utf_8_are_drawn(folder):
+    name = os.fsdecode(b'caf\xe9.png')
+    (folder / 'in' / 'a.png').rename(folder / 'in' / name)
+    run(folder)
+    assert (folder / 'vis' / name).is_file()
+
+
 @pytest.mark.parametrize('batch_size', [1, 3])
 def test_one_bad_image_or_drawing_loses_no_other(batch_size, folder):
     (folder / 'in' / 'e.png').write_bytes(b'')
@@ -82,7 +95,7 @@ def test_one_bad_image_or_drawing_loses_no_other(batch_size, folder):
     (folder / 'vis' / 'd.png.png').mkdir()
     results, content = run(folder, batch_size=batch_size)
     assert [image['file_name'] for image in content['images']] == ['a.png', 'b.pgm', 'd.png']
-    assert (results.unread, results.unwritten) == (['c.png (too narrow)', 'e.png'], ['d.png'])
+    assert (results.unread, results.unwritten) == (['c.png (too narrow)', 'e.png (it cannot be decoded)'], ['d.png'])
     assert len(cv2.imread(str(folder / 'vis' / 'b.pgm.png')).shape) == 3
 
 
@@ -147,12 +160,16 @@ def test_classes_crops_and_labels(folder):
 
 def test_images_behind_urls(folder):
     with serve(folder / 'in') as url:
-        sources = [f'{url}/a.png?size=1', str(folder / 'in' / 'd.png'), f'{url}/none.png']
+        sources = [f'{url}/a.png?size=1', f'{url}/a.png?size=2', str(folder / 'in' / 'd.png'), f'{url}/none.png']
         check_sources(sources)
         results = predict(Predictor(Five(), Options()), open_sources(sources, folder), folder)
     place = url.partition('://')[2]
-    assert [image['file_name'] for image in results.content['images']] == [f'{place}/a.png', 'd.png']
-    assert results.unread == [f'{place}/none.png']
+    assert [image['file_name'] for image in results.content['images']] == [
+        f'{place}/a.png',
+        f'{place}/a_2.png',
+        'd.png',
+    ]
+    assert results.unread == [f'{place}/none.png (HTTP Error 404: File not found)']
     assert (folder / 'vis' / place / 'a.png').is_file()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.handmade_onnx import write_handmade
 from tokennorm.cli.predict import main
-from tokennorm.inference.runtime import BaseDetector, ExportedDetector, ThresholdError
+from tokennorm.inference.runtime import BaseDetector, ExportedDetector, ThresholdError, thresholds_of
 
 
 class TwoClasses(BaseDetector):
@@ -69,3 +69,11 @@ def test_predict_with_thresholds_filters_the_json(chosen, count, tmp_path, monke
     Image.new('RGB', (96, 64)).save('a.png')
     main(['model.onnx', 'a.png', '--out', 'out', '--thresholds', chosen])
     assert len(json.loads((tmp_path / 'out' / 'detections.json').read_text())['annotations']) == count
+
+
+def test_thresholds_are_those_of_their_checkpoint(tmp_path):
+    assert thresholds_of(tmp_path / 'a.pth') is None
+    path = write(tmp_path / 'thresholds.json', star=0.5)
+    assert thresholds_of(tmp_path / 'a.pth') == path
+    path.write_text(json.dumps(dict(classes=dict(star=0.5), checkpoint='work_dirs/x/a.pth')))
+    assert (thresholds_of(tmp_path / 'a.pth'), thresholds_of(tmp_path / 'b.pth')) == (path, None)

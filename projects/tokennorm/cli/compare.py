@@ -35,5 +35,7 @@ def main(argv: list[str]) -> None:
         print(
             f'{iou_type} AP of {other}: {second:.1f}, {which} {first:.1f} of {name} ({second - first:+.1f}{interval})'
         )
+    if len({run.numbers['data']['fingerprint'] for run in runs}) > 1:
+        print('warning: the two are evaluated on different data, so that this is not a difference of the detectors')
     print(f'Weights: {other} {runs[1].weights}, {name} {runs[0].weights}')
     print(f'The comparison is in {out}')

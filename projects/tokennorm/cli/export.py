@@ -76,7 +76,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.export.detector import WholeDetector
     from tokennorm.export.writing import check_packages, describe, export_detector
     from tokennorm.inference.detector import TorchDetector
-    from tokennorm.inference.runtime import ThresholdError
+    from tokennorm.inference.runtime import ImageError, ThresholdError
 
     split = None
     if args.verify is not None:
@@ -94,14 +94,16 @@ def main(argv: list[str]) -> None:
         if args.thresholds is not None or trained.recommended is not None:
             thresholds = trained.thresholds(args.thresholds or 'best').tolist()
     metadata = describe(detector, trained.cfg, meta, Path(args.config).name, args.license, thresholds)
-    export_detector(detector, metadata, args.out, list_images(args.calibrate) if args.int8 else ())
+    with user_errors(ImageError, where='--calibrate: '):
+        export_detector(detector, metadata, args.out, list_images(args.calibrate) if args.int8 else ())
     print(f'{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB, classes: {shorten(meta["classes"])}')
     if split is not None:
         from tokennorm.export.measure import measure
         from tokennorm.inference.runtime import ExportedDetector
 
         print(f'Evaluating PyTorch and {args.out} on the {args.split} images of {args.verify}', flush=True)
-        pytorch, exported = measure([trained, ExportedDetector(args.out)], split)
+        with user_errors(ImageError, where='--verify: '):
+            pytorch, exported = measure([trained, ExportedDetector(args.out)], split)
         tolerance = TOLERANCE_INT8 if args.int8 else TOLERANCE
         differences = {kind: abs(exported.aps[kind] - ap) for kind, ap in pytorch.aps.items()}
         for kind, value in differences.items():

@@ -34,8 +34,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     output.add_argument(
         '--score-thr',
         type=fraction,
-        default=0.3,
-        help='lowest score that is drawn; the json has all detections; default: 0.3',
+        help='lowest score that is drawn; the json has all detections; default: 0.3, or the --thresholds',
     )
     output.add_argument(
         '--thresholds',
@@ -98,6 +97,8 @@ def main(argv: list[str]) -> None:
     if (args.track or args.every != 1) and not is_video(args.path[0]):
         raise UserError(f'--track and --every need a video, a webcam or a stream; {args.path[0]} is not one')
     make_output_dir(args.out)
+    if args.save_txt and (args.out / 'labels').exists() and not (args.out / 'detections.json').exists():
+        raise UserError(f'{args.out / "labels"} exists, perhaps with true labels: choose another --out')
     kept = dict(score_thr=args.score_thr, thresholds=args.thresholds, classes=args.classes, track=args.track)
     tiles = dict(tiles=args.tiles, overlap=args.overlap, batch_size=args.batch_size)
     options = Options(**kept, **tiles, drawings=not args.no_save_vis, crops=args.save_crops, txt=args.save_txt)

@@ -24,11 +24,12 @@ def main(argv: list[str]) -> None:
     from tokennorm.checkpoints import Checkpoint
     from tokennorm.checkpoints.writing import for_publication, to_bytes, write_new
     from tokennorm.files import make_output_dir
+    from tokennorm.inference.runtime import thresholds_of
 
     checkpoint = Checkpoint.read(args.source)
     source = Path(checkpoint.source)
     published = for_publication(checkpoint.content, checkpoint.source)
-    if (thresholds := source.with_name('thresholds.json')).is_file():
+    if (thresholds := thresholds_of(source)) is not None:
         published['meta']['thresholds'] = json.loads(thresholds.read_text())['classes']
     make_output_dir(args.out.parent)
     suffix = '.safetensors' if args.out.suffix == '.safetensors' else '.pth'

@@ -24,12 +24,12 @@ from tokennorm.environment import check_mmcv_ops
 from tokennorm.evaluation.tta import use_tta
 from tokennorm.inference.embedded_config import embedded_config
 from tokennorm.inference.runtime import (
-    THRESHOLDS,
     BaseDetector,
     Detections,
     ImageError,
     batches_of_one_shape,
     read_thresholds,
+    thresholds_of,
 )
 from tokennorm.messages import UserError
 
@@ -130,8 +130,8 @@ class TorchDetector(BaseDetector):
         """Those of a published file, or of the file next to the checkpoint."""
         if set(self.classes) <= set(self._thresholds):
             return [float(self._thresholds[name]) for name in self.classes]
-        path = Path(self.checkpoint).with_name(THRESHOLDS)
-        return read_thresholds(path, self.classes) if path.is_file() else None
+        path = thresholds_of(self.checkpoint)
+        return None if path is None else read_thresholds(path, self.classes)
 
     def _detections(self, instances: Any) -> Detections:
         masks = instances.masks.astype(bool) if 'masks' in instances else None

@@ -11,24 +11,24 @@ from urllib.parse import urlsplit
 import cv2
 import numpy as np
 
-from tokennorm.datasets.image_files import IMAGE_SUFFIXES, left_out, list_files, list_images, read_image
+from tokennorm.datasets.image_files import IMAGE_SUFFIXES, left_out, list_files, list_images
 from tokennorm.messages import UserError
-from tokennorm.pixels import CV_LOG, HTTP
+from tokennorm.pixels import CV_LOG, HTTP, ImageError, read_image
 
 
 @dataclass(frozen=True)
 class InputImages:
     """Named images in order."""
 
-    # names with pixels, (H, W, 3) uint8 BGR; None for an image that cannot be read
-    images: Iterator[tuple[str, np.ndarray | None]]
+    # names with pixels, (H, W, 3) uint8 BGR, or with the reason why an image cannot be read
+    images: Iterator[tuple[str, np.ndarray | ImageError]]
     count: int  # number of images; 0 if it is unknown
     frame_rate: float | None = None  # images per second of a video, a webcam or a stream; None for image files
 
 
 def is_live(source: str) -> bool:
     """Whether an input is the index of a webcam or the URL of a stream, such as rtsp://."""
-    return ('://' in source and not _is_image(source)) or (source.isdigit() and not Path(source).exists())
+    return ('://' in source and not _is_image(source)) or (source.isdecimal() and not Path(source).exists())
 
 
 def is_video(source: str) -> bool:
@@ -41,6 +41,8 @@ def check_sources(sources: Sequence[str]) -> None:
     for source in sources:
         if not is_live(source) and not source.startswith(HTTP) and not Path(source).exists():
             raise UserError(f'{source} not found')
+        if is_video(source) and source != source.encode(errors='replace').decode():
+            raise UserError(f'{source!r} is not UTF-8, which OpenCV needs for a video: rename it')
         if len(sources) > 1 and not _is_image(source):
             raise UserError(
                 f'{source} is not an image file ({", ".join(IMAGE_SUFFIXES)}); several inputs must be image files. '
@@ -63,7 +65,17 @@ def open_sources(sources: Sequence[str], out: Path, every: int = 1) -> InputImag
     else:  # names of drawings must not have `..`
         paths = [source if source.startswith(HTTP) else os.path.abspath(source) for source in sources]
         folder = os.path.commonpath([os.path.dirname(path) for path in paths if not path.startswith(HTTP)] or [os.sep])
-    return InputImages(((_name(path, folder), read_image(path)) for path in paths), len(paths))
+        written = [(out / 'vis' / _name(path, folder)).resolve() for path in paths]
+        if same := [path for path, drawing in zip(paths, written, strict=True) if drawing == Path(path).resolve()]:
+            raise UserError(f'the drawing of {same[0]} would replace it: choose another --out')
+    return InputImages(((_name(path, folder), _read(path)) for path in paths), len(paths))
+
+
+def _read(path: str) -> np.ndarray | ImageError:
+    try:
+        return read_image(path)
+    except ImageError as error:
+        return ImageError(str(error).partition(' cannot be read: ')[2])
 
 
 def _name(path: str, folder: str) -> str:
@@ -79,7 +91,7 @@ def _is_image(source: str) -> bool:
 def _open_video(source: str, every: int) -> InputImages:
     live = is_live(source)
     CV_LOG.setLogLevel(0)  # the errors below say it
-    capture = cv2.VideoCapture(int(source) if source.isdigit() and live else source)
+    capture = cv2.VideoCapture(int(source) if source.isdecimal() and live else source)
     if not capture.isOpened():
         kind = f'video, and is not an image ({", ".join(IMAGE_SUFFIXES)})' if not live else 'webcam or stream'
         raise UserError(f'{source} cannot be opened as a {kind}')

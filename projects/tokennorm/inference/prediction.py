@@ -4,6 +4,7 @@ import json
 import re
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -26,7 +27,7 @@ _EVERY = 10  # seconds between two lines of progress in a file, and between two 
 class Options:
     """Options of `tokennorm predict`."""
 
-    score_thr: float = 0.3  # lowest score that is drawn
+    score_thr: float | None = None  # lowest score that is drawn; 0.3, or, with thresholds, those
     thresholds: str | None = None  # 'best', a number or a file: lowest scores that are kept, and drawn
     classes: list[str] = field(default_factory=list)  # names of those that are kept; none is all
     tiles: int | None = None  # side in pixels
@@ -53,7 +54,8 @@ class Predictor:
             raise UserError(f'--classes: no class {unknown[0]!r}{meant}; expected some of {shorten(detector.classes)}')
         if options.classes:
             self.kept = np.where(np.isin(detector.classes, options.classes), self.kept, np.inf)
-        self.lowest = options.score_thr if options.thresholds is None else self.kept.min()
+        lowest = 0.3 if options.thresholds is None else 0.0
+        self.lowest = max(lowest if options.score_thr is None else options.score_thr, self.kept.min())
         self.tracker: Any = None
         if options.track:
             from tokennorm.inference.tracking import Tracker
@@ -101,11 +103,15 @@ class Results:
         self.unread: list[str] = []
         self.unwritten: list[str] = []
         self.labels: set[Path] = set()
+        self.names: Counter[str] = Counter()
         self.due = time.monotonic() + _EVERY
 
     def add(self, name: str, image: np.ndarray, found: Detections) -> None:
         """Adds an image (H, W, 3) uint8 BGR and its detections."""
         images, annotations = self.content['images'], self.content['annotations']
+        if (times := self.names[name]) and self.frame_rate is None:  # URLs that differ in their query
+            name = f'{name.removesuffix(Path(name).suffix)}_{times + 1}{Path(name).suffix}'
+        self.names[name] += 1
         images.append(dict(id=len(images) + 1, file_name=name, width=image.shape[1], height=image.shape[0]))
         for one in found.annotations(self.category_ids):
             annotations.append(dict(id=len(annotations) + 1, image_id=len(images)) | one)
@@ -179,8 +185,8 @@ def predict(predictor: Predictor, source: InputImages, out: Path) -> Results:
     images, unread = results.content['images'], results.unread
     try:
         for batch in iter(lambda: list(islice(source.images, predictor.options.batch_size)), []):
-            unread += [name for name, image in batch if image is None]
-            readable = [(name, image) for name, image in batch if image is not None]
+            unread += [f'{name} ({image})' for name, image in batch if isinstance(image, ImageError)]
+            readable = [(name, image) for name, image in batch if not isinstance(image, ImageError)]
             if predictor.options.tiles is not None and readable and not images:
                 _print_tiles(readable[0][1], predictor.options)
             for (name, image), found in zip(readable, predictor([image for _, image in readable]), strict=True):
@@ -215,7 +221,8 @@ def _print_tiles(image: np.ndarray, options: Options) -> None:
 def _imwrite(path: Path, image: np.ndarray) -> bool:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return cv2.imwrite(str(path), image)
+        ok, content = cv2.imencode(path.suffix, image)  # OpenCV's own writing crashes at names that are not UTF-8
+        return ok and bool(path.write_bytes(content))
     except (cv2.error, OSError):  # a format that OpenCV cannot write; a file in the way of the folder
         return False
 

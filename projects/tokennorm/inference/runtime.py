@@ -14,6 +14,7 @@ With the package openvino it also reads `.xml` files.
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from os import PathLike
 from pathlib import Path
@@ -151,7 +152,7 @@ class BaseDetector:
             lowest = self.recommended
             if lowest is None:
                 raise ThresholdError(
-                    f'score thresholds best: there are none; training writes {THRESHOLDS} next to its checkpoints, '
+                    f'score thresholds best: there are none; training writes {THRESHOLDS} for its best checkpoint, '
                     f'`tokennorm test --report` next to its report; name that file, or give a number'
                 )
         elif isinstance(chosen, str | PathLike):
@@ -328,7 +329,19 @@ class _OpenVino:
         self.texts = {f'tokennorm.{key}': value.astype(str) for key, value in info.items()}
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {output.any_name: value for output, value in self._compiled(inputs).items()}
+        request = self._compiled.create_infer_request()  # of this call only: others may run in other threads
+        return {output.any_name: value for output, value in request.infer(inputs).items()}
+
+
+def thresholds_of(checkpoint: str | PathLike) -> Path | None:
+    """Returns the `thresholds.json` next to a checkpoint; None without one, or if it is that of another checkpoint."""
+    path = Path(checkpoint).with_name(THRESHOLDS)
+    if not path.is_file():
+        return None
+    with suppress(ValueError, AttributeError):  # of a damaged file, which `read_thresholds` names
+        made_for = json.loads(path.read_text()).get('checkpoint')
+        return path if made_for is None or Path(made_for).name == Path(checkpoint).name else None
+    return path
 
 
 def read_thresholds(path: str | PathLike, classes: Sequence[str]) -> list[float]:
