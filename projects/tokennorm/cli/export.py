@@ -96,7 +96,9 @@ def main(argv: list[str]) -> None:
     metadata = describe(detector, trained.cfg, meta, Path(args.config).name, args.license, thresholds)
     with user_errors(ImageError, where='--calibrate: '):
         export_detector(detector, metadata, args.out, list_images(args.calibrate) if args.int8 else ())
-    print(f'{args.out}: {args.out.stat().st_size / 2**20:.1f} MiB, classes: {shorten(meta["classes"])}')
+    files = [args.out, args.out.with_suffix('.bin')] if args.out.suffix == '.xml' else [args.out]
+    size = sum(file.stat().st_size for file in files) / 2**20
+    print(f'{args.out}: {size:.1f} MiB, classes: {shorten(meta["classes"])}')
     if split is not None:
         from tokennorm.export.measure import measure
         from tokennorm.inference.runtime import ExportedDetector

@@ -130,7 +130,7 @@ def check_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
 
     Other new keys are usual defaults.
     """
-    for path in options or {}:
+    for path, value in (options or {}).items():
         node: Any = cfg
         parts = path.split('.')
         if parts[0] in set(cfg) - RUNNER - _READ:
@@ -149,7 +149,7 @@ def check_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
                 above = '.'.join(parts[:i]) or 'the config'
                 keys = set(node) if isinstance(node, Mapping | Config) else set()
                 keys |= _arguments(node, above, cfg) if keys else set()
-                is_last = i == len(parts) - 1 and options[path] is not None and not isinstance(options[path], Mapping)
+                is_last = i == len(parts) - 1 and value is not None and not isinstance(value, Mapping)
                 if is_last and keys and all(isinstance(value, Mapping) for value in node.values()):
                     places = shorten([f'{above}.{key}.{part}' for key in node])
                     raise UserError(f'--cfg-options: nothing reads {path}; set {places}')

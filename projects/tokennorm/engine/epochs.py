@@ -53,8 +53,8 @@ def describe_late_stages(cfg: Config) -> list[str]:
     epochs = (cfg.get('train_cfg') or {}).get('max_epochs')
     if epochs is None:
         return []
-    hooks = [one for one in _stages(cfg) if one[1].startswith(('custom_hooks', 'default_hooks'))]
-    most = dict(switch_epoch=epochs - 1, num_last_epochs=epochs - 1, **dict.fromkeys(_FROM_1, epochs))
+    hooks = [one for one in _stages(cfg) if one[1].startswith(('custom_hooks', 'default_hooks', 'train_cfg.val_begin'))]
+    most = dict(val_begin=epochs, switch_epoch=epochs - 1, num_last_epochs=epochs - 1, **dict.fromkeys(_FROM_1, epochs))
     late = [f'{name}={value}' for _, name, _, key, value in hooks if value > most.get(key, value)]
     return [f'Training has {epochs} epochs, so that these never happen: {", ".join(late)}'] if late else []
 

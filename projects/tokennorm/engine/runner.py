@@ -124,6 +124,11 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
         if str(backbone.get('type')).startswith('tokennorm.'):  # third-party backbones keep their own loaders
             if cfg.get('load_from'):
                 backbone['init_cfg'] = None  # the whole detector is loaded
+            elif init_cfg is None and backbone.get('frozen_stages', -1) >= 0:
+                raise UserError(
+                    f'model.backbone.frozen_stages={backbone.frozen_stages} would keep random stages: set it to -1, or '
+                    'name weights with --init'
+                )
             elif init_cfg is None:
                 text = 'model.backbone.init_cfg is None: the backbone is initialized at random.'
                 print_log(text, level=logging.WARNING)

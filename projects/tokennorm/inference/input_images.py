@@ -15,6 +15,8 @@ from tokennorm.datasets.image_files import IMAGE_SUFFIXES, left_out, list_files,
 from tokennorm.messages import UserError
 from tokennorm.pixels import CV_LOG, HTTP, ImageError, read_image
 
+_MOST_FRAMES = 480  # per second
+
 
 @dataclass(frozen=True)
 class InputImages:
@@ -97,7 +99,10 @@ def _open_video(source: str, every: int) -> InputImages:
         raise UserError(f'{source} cannot be opened as a {kind}')
     frames = 0 if live else max(int(capture.get(cv2.CAP_PROP_FRAME_COUNT)), 0)
     name = 'frame' if live else Path(source).stem
-    rate = capture.get(cv2.CAP_PROP_FPS) or 25.0  # where a video or a camera does not report its own
+    rate = capture.get(cv2.CAP_PROP_FPS)
+    if not 0 < rate <= _MOST_FRAMES:  # browsers write 1000, some cameras 90000 or nothing
+        print(f'{source} claims {rate:g} frames per second; 25 are assumed')
+        rate = 25.0
     return InputImages(_read_frames(capture, name, every), -(-frames // every), rate / every)
 
 

@@ -77,7 +77,7 @@ class Detections:
             annotation: dict[str, Any] = dict(
                 category_id=category_ids[self.labels[i]],
                 bbox=[round(value, 2) for value in (x1, y1, x2 - x1, y2 - y1)],
-                area=round((x2 - x1) * (y2 - y1), 2),
+                area=round((x2 - x1) * (y2 - y1), 2) if self.masks is None else int(self.masks[i].sum()),
                 iscrowd=0,
                 score=round(float(self.scores[i]), 5),
             )
