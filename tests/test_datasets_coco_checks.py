@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from mmdet.datasets import CocoDataset
+from mmdet.datasets import CocoDataset, CocoPanopticDataset
 from mmdet.registry import DATASETS
 
 from tokennorm.engine.checks import check_config_data
@@ -108,3 +108,17 @@ def test_two_files_are_evaluated_with_one_of_both(folder):
     (folder / 'merged.json').write_text(json.dumps(CONTENT))
     with pytest.raises(UserError, match=r'merged.json has other images than .*train.json, .*more.json'):
         check_config_data(cfg, ('val',))
+    swapped = [dict(id=1, file_name='b.jpg'), dict(id=2, file_name='a.jpg')]
+    (folder / 'merged.json').write_text(json.dumps(CONTENT | dict(images=swapped)))
+    with pytest.raises(UserError, match=r'merged.json has other images'):
+        check_config_data(cfg, ('val',))
+    del cfg['val_evaluator']['ann_file']  # then it is made from the samples
+    check_config_data(cfg, ('val',))
+
+
+def test_panoptic_data_have_the_things_of_their_class(folder):
+    meta = CocoPanopticDataset.METAINFO
+    (folder / 'p.json').write_text(json.dumps(CONTENT | dict(categories=[dict(name=name) for name in meta['classes']])))
+    cfg = config(folder, num_classes=len(meta['thing_classes']))
+    cfg['train_dataloader']['dataset'] = dict(type='CocoPanopticDataset', data_root=str(folder), ann_file='p.json')
+    check_config_data(cfg, ('train',))

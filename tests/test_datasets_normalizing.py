@@ -373,6 +373,14 @@ def test_boxes_around_a_turned_polygon_stay(root):
     assert [one['bbox'] for one in annotations[:2]] == [[10, 10, 40, 20]] * 2
 
 
+def test_one_degree_is_a_rotation(root):
+    def turned(content):
+        content['annotations'][0] |= dict(bbox=[10, 10, 40, 20], attributes=dict(rotation=1), segmentation=[])
+
+    box = find_splits(write(root, turned))['train'].content['annotations'][0]['bbox']
+    assert box == pytest.approx([9.83, 9.65, 40.34, 20.70], abs=0.01)
+
+
 def test_areas_that_are_not_those_of_the_objects(root):
     """They decide on AP of small, medium and large objects."""
 

@@ -72,7 +72,7 @@ def test_inputs_that_cannot_work_are_refused_with_a_hint(tmp_path):
 def test_a_drawing_replaces_no_input(tmp_path):
     (tmp_path / 'vis').mkdir()
     cv2.imwrite(str(tmp_path / 'vis' / 'a.png'), gray(9))
-    with pytest.raises(UserError, match=r'the drawing of .*a.png would replace it: choose another --out'):
+    with pytest.raises(UserError, match=r'drawings would replace the images in .*vis: choose another --out'):
         open_sources([str(tmp_path / 'vis' / 'a.png')], tmp_path)
     open_sources([str(tmp_path / 'vis' / 'a.png')], tmp_path / 'vis')
 

@@ -160,13 +160,20 @@ def test_classes_crops_and_labels(folder):
 
 def test_images_behind_urls(folder):
     with serve(folder / 'in') as url:
-        sources = [f'{url}/a.png?size=1', f'{url}/a.png?size=2', str(folder / 'in' / 'd.png'), f'{url}/none.png']
+        sources = [
+            f'{url}/a.png?size=1',
+            f'{url}/a.png?size=2',
+            f'{url}/a.png?size=3',
+            str(folder / 'in' / 'd.png'),
+            f'{url}/none.png',
+        ]
         check_sources(sources)
         results = predict(Predictor(Five(), Options()), open_sources(sources, folder), folder)
     place = url.partition('://')[2]
     assert [image['file_name'] for image in results.content['images']] == [
         f'{place}/a.png',
         f'{place}/a_2.png',
+        f'{place}/a_3.png',
         'd.png',
     ]
     assert results.unread == [f'{place}/none.png (HTTP Error 404: File not found)']

@@ -9,8 +9,6 @@ examples:
 """
 
 import argparse
-import signal
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +113,6 @@ def main(argv: list[str]) -> None:
         steps = (part.get('score_thr') for _, part in walk(detector.cfg.model.get('test_cfg') or {}, ''))
         if (least := max((value for value in steps if isinstance(value, float)), default=0)) > predictor.lowest:
             print(f'The config drops scores below {least:g}; --cfg-options sets the score_thr in its model.test_cfg.')
-    with suppress(ValueError):  # outside of the main thread
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # such as of `docker stop`: what is done is kept
     results = predict(predictor, source, args.out)
     images, objects = (len(results.content[name]) for name in ('images', 'annotations'))
     shown = f'{results.shown} with scores of at least {predictor.lowest:.3g}{" are drawn" * options.drawings}'

@@ -51,7 +51,7 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
                 continue
             check_annotations(dataset, split)
             # A panoptic dataset has thing_classes, which are what its heads count.
-            classes = (dataset.get('metainfo') or {}).get('thing_classes') or _classes(dataset) or ()
+            classes = _things(dataset) or _classes(dataset) or ()
             for name, head in heads(cfg['model']) if classes else ():
                 if head['num_classes'] != len(classes):
                     raise UserError(
@@ -99,11 +99,12 @@ def _check_evaluators(cfg: Mapping[str, Any], split: str) -> None:
     if not read or any(path.suffix != '.json' or not path.is_file() for path in read):
         return
 
-    def names(path: Path) -> list[str]:
-        return [str(one.get('file_name')) for one in read_coco_file(path, with_annotations=False)['images']]
+    def names(path: Path) -> list[tuple[str, str]]:
+        images = read_coco_file(path, with_annotations=False)['images']
+        return [(str(one.get('id')), Path(str(one.get('file_name'))).name) for one in images]
 
     for evaluator in evaluators(cfg, split):
-        path = Path(evaluator.get('ann_file') or read[0])
+        path = Path(evaluator.get('ann_file') or '')
         if path.is_file() and path.suffix == '.json' and (len(read) > 1 or not path.samefile(read[0])):
             with user_errors(ValueError, where=f'{split}_evaluator: '):
                 differ = sorted(names(path)) != sorted(name for one in read for name in names(one))
@@ -112,6 +113,12 @@ def _check_evaluators(cfg: Mapping[str, Any], split: str) -> None:
                     f'{split}_evaluator.ann_file={path} has other images than {shorten(list(map(str, read)))}, which '
                     f'{split}_dataloader reads: set both to the same file'
                 )
+
+
+def _things(dataset: Mapping[str, Any]) -> Sequence[str] | None:
+    meta = dataset.get('metainfo') or {}
+    own = getattr(DATASETS.module_dict.get(type_name(dataset)), 'METAINFO', {}).get('thing_classes')
+    return meta.get('thing_classes', None if 'classes' in meta else own)
 
 
 def _classes(dataset: Mapping[str, Any]) -> Sequence[str] | None:
@@ -155,6 +162,8 @@ def check_backbone(backbone: nn.Module, init_cfg: Mapping[str, Any], checkpoint:
 def check_classes_of_data(model: Mapping[str, Any], datasets: Mapping[str, Any]) -> None:
     """Checks that built datasets number their classes equally, have a color for each, and fit a classifier's head."""
     numbers: dict[str, int] = {}
+    if 'language_model' in model:  # it finds classes by their names
+        return
     for split, dataset in datasets.items():
         metas = getattr(dataset, 'metainfo', None) or {}
         for meta in metas if isinstance(metas, list | tuple) else [metas]:
@@ -371,7 +380,8 @@ def check_training_samples(dataset: Any) -> None:
         i for i, info in enumerate(infos) if any(not a.get('ignore_flag') for a in info.get('instances') or ())
     )
     tried = list(islice(annotated, MOST_TRIED))
-    if not tried and 0 < len(inner) <= min(len(dataset), 1000) and 'instances' in inner.get_data_info(0):
+    is_whole = len(list(innermost_datasets(dataset))) == 1 and 0 < len(inner) <= min(len(dataset), 1000)
+    if not tried and is_whole and 'instances' in inner.get_data_info(0):
         names = shorten((getattr(inner, 'metainfo', None) or {}).get('classes') or ())
         raise UserError(f'no training image has an object of the classes {names}: are they those of the annotations?')
     with preserved_generators():

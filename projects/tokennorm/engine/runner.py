@@ -109,11 +109,11 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
     make_output_dir(cfg.work_dir)
     check_config_data(cfg, splits)
     check_queries(cfg)
-    check_switches(cfg)
     for text in describe_lost_scores(cfg):
         print_log(text, level=logging.WARNING)
     if training:
         check_paramwise(cfg)
+        check_switches(cfg)
     load_from, backbone = cfg.get('load_from'), cfg.model.get('backbone') or {}
     init_cfg = backbone.get('init_cfg')
     if training:
@@ -124,7 +124,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
         if str(backbone.get('type')).startswith('tokennorm.'):  # third-party backbones keep their own loaders
             if cfg.get('load_from'):
                 backbone['init_cfg'] = None  # the whole detector is loaded
-            elif init_cfg is None and backbone.get('frozen_stages', -1) >= 0:
+            elif init_cfg is None and (backbone.get('frozen_stages', -1) or -1) >= 0:
                 raise UserError(
                     f'model.backbone.frozen_stages={backbone.frozen_stages} would keep random stages: set it to -1, or '
                     'name weights with --init'

@@ -67,9 +67,8 @@ def open_sources(sources: Sequence[str], out: Path, every: int = 1) -> InputImag
     else:  # names of drawings must not have `..`
         paths = [source if source.startswith(HTTP) else os.path.abspath(source) for source in sources]
         folder = os.path.commonpath([os.path.dirname(path) for path in paths if not path.startswith(HTTP)] or [os.sep])
-        written = [(out / 'vis' / _name(path, folder)).resolve() for path in paths]
-        if same := [path for path, drawing in zip(paths, written, strict=True) if drawing == Path(path).resolve()]:
-            raise UserError(f'the drawing of {same[0]} would replace it: choose another --out')
+        if os.path.realpath(folder) == os.path.realpath(out / 'vis'):
+            raise UserError(f'drawings would replace the images in {folder}: choose another --out')
     return InputImages(((_name(path, folder), _read(path)) for path in paths), len(paths))
 
 

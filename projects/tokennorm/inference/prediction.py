@@ -1,12 +1,12 @@
 """What `tokennorm predict` does with a detector, in PyTorch or in an exported file. It needs no PyTorch itself."""
 
 import json
+import os
 import re
 import sys
 import time
-from collections import Counter
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
@@ -103,15 +103,16 @@ class Results:
         self.unread: list[str] = []
         self.unwritten: list[str] = []
         self.labels: set[Path] = set()
-        self.names: Counter[str] = Counter()
+        self.names: set[str] = set()
         self.due = time.monotonic() + _EVERY
 
     def add(self, name: str, image: np.ndarray, found: Detections) -> None:
         """Adds an image (H, W, 3) uint8 BGR and its detections."""
         images, annotations = self.content['images'], self.content['annotations']
-        if (times := self.names[name]) and self.frame_rate is None:  # URLs that differ in their query
-            name = f'{name.removesuffix(Path(name).suffix)}_{times + 1}{Path(name).suffix}'
-        self.names[name] += 1
+        stem, suffix = os.path.splitext(name)
+        numbered = (f'{stem}_{i}{suffix}' for i in count(2))
+        name = next(one for one in chain([name], numbered) if one not in self.names)  # URLs may differ in their query
+        self.names.add(name)
         images.append(dict(id=len(images) + 1, file_name=name, width=image.shape[1], height=image.shape[0]))
         for one in found.annotations(self.category_ids):
             annotations.append(dict(id=len(annotations) + 1, image_id=len(images)) | one)

@@ -266,7 +266,7 @@ def _derived(one: Entry, size: Any, counts: Counter[str]) -> Entry:
         new['iscrowd'] = 0  # CVAT marks each mask of its brush so; crowds, by its attribute is_crowd, are rare
         counts[_NO_CROWDS] += 1
     angle = attributes.get('rotation') if isinstance(attributes, dict) else None
-    if is_number(angle) and angle not in (0, True) and is_box(box) and _is_unturned(mask, box, size):
+    if is_number(angle) and angle and angle is not True and is_box(box) and _is_unturned(mask, box, size):
         corners, upright = turned(box, angle)
         new |= dict(bbox=upright, attributes=attributes | {'rotation': 0})
         if _box_and_area(mask, size):

@@ -85,7 +85,7 @@ def check_metrics(cfg: Config) -> None:
         raise UserError("val_evaluator.metric has segm, and this model predicts no masks: set it to 'bbox'")
     checkpoint = cfg.default_hooks.get('checkpoint') or {}
     watched = _list(checkpoint.get('save_best'))
-    if watched[0] == 'auto':  # mmengine takes the first value, perhaps that of a class
+    if watched[:1] == ['auto']:  # mmengine takes the first value, perhaps that of a class
         watched = metrics[:1]
         checkpoint.update(save_best=watched[0], rule='greater')
     if len(watched) > 1:  # of several best checkpoints nobody knows which one the report and predictions are of
