@@ -20,7 +20,7 @@ below 1 AP on raccoon (49 images of val) count as ties there.
 `tokennorm train` takes the winner on a CPU if it is better than the present default in step 6 or equal in less time.
 Weight decay of norms and biases of the backbone is off in all of them.
 
-Decided: batch 1, twice the rate of the rule, and four frozen stages. Otherwise than planned:
+Decided: batch 1, twice the rate of the rule, four frozen stages, and Lite0. Otherwise than planned:
 
 - coco_mini7_boxes has an AP of 0.3 to 0.6 in all runs of steps 1 and 2. It tells nothing apart and was left out then.
 - Six epochs with four frozen stages took half again as long as three without. Four epochs, as long as these, were
