@@ -81,7 +81,7 @@ def main(argv: list[str]) -> None:
     split = None
     if args.verify is not None:
         split = find_detection_data(args.verify, (args.split,), where='--verify: ')[args.split]
-    if args.int8 and not list_images(args.calibrate):
+    if args.int8 and not (Path(args.calibrate).is_dir() and list_images(args.calibrate)):
         raise UserError(f'--calibrate: {args.calibrate} has no images; name a folder with some, .jpg or .png')
     check_packages(args.out.suffix, args.int8)
     trained = TorchDetector(args.config, args.checkpoint, 'cpu', args.cfg_options)
@@ -107,12 +107,13 @@ def main(argv: list[str]) -> None:
         with user_errors(ImageError, where='--verify: '):
             pytorch, exported = measure([trained, ExportedDetector(args.out)], split)
         tolerance = TOLERANCE_INT8 if args.int8 else TOLERANCE
-        differences = {kind: abs(exported.aps[kind] - ap) for kind, ap in pytorch.aps.items()}
+        losses = {kind: ap - exported.aps[kind] for kind, ap in pytorch.aps.items()}
+        differences = losses if args.int8 else {kind: abs(loss) for kind, loss in losses.items()}  # INT8 may be better
         for kind, value in differences.items():
             print(
                 f'{kind} AP on {len(split.content["images"])} images: exported {100 * exported.aps[kind]:.2f}, PyTorch '
-                f'{100 * pytorch.aps[kind]:.2f}: they differ by {"less than" if value < tolerance else "at least"} '
-                f'{100 * tolerance:g}'
+                f'{100 * pytorch.aps[kind]:.2f}: {"a loss of" if args.int8 else "they differ by"} '
+                f'{"less than" if value < tolerance else "at least"} {100 * tolerance:g}'
             )
         if max(differences.values()) >= tolerance:
             raise SystemExit(1)
