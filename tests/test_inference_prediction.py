@@ -182,3 +182,11 @@ def test_images_behind_urls(folder):
 
 def test_names_in_other_scripts_leave_a_mark_on_drawings():
     assert [printable(name) for name in ('café', 'Łódź', '猫犬')] == ['cafe', '?odz', '??']
+
+
+def test_the_best_is_drawn_last():
+    image = np.full((32, 48, 3), 90, np.uint8)
+    found = Five().detect([image])[0]
+    mixed = found.select(np.array([3, 0, 4, 1, 2]))
+    np.testing.assert_array_equal(draw_detections(image, found), draw_detections(image, mixed))
+    assert mixed.class_names == [found.class_names[i] for i in (3, 0, 4, 1, 2)]

@@ -206,6 +206,7 @@ def predict(predictor: Predictor, source: InputImages, out: Path) -> Results:
 
 def draw_detections(image: np.ndarray, found: Detections) -> np.ndarray:
     """Returns an image (H, W, 3) uint8 BGR with boxes, masks, names, scores and ids of tracks drawn on it."""
+    found = found.select(np.argsort(found.scores, kind='stable'))  # the best ones on top
     texts = [f'{name} {score:.2f}' for name, score in zip(found.class_names, found.scores, strict=True)]
     for i, track in enumerate(found.track_ids if found.track_ids is not None else ()):
         texts[i] += f' #{track}' * (track >= 0)

@@ -65,10 +65,12 @@ class Detections:
         return len(self.boxes)
 
     def select(self, keep: np.ndarray) -> 'Detections':
-        """Returns the detections of a boolean mask, (N,)."""
+        """Returns the detections of a boolean mask, (N,), or of indices, in their order."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         arrays = {name: value[keep] for name, value in values.items() if isinstance(value, np.ndarray)}
-        return replace(self, class_names=[self.class_names[i] for i in np.flatnonzero(keep)], **arrays)
+        return replace(
+            self, class_names=[self.class_names[i] for i in np.arange(len(self.class_names))[keep]], **arrays
+        )
 
     def annotations(self, category_ids: Sequence[int]) -> list[dict[str, Any]]:
         """Returns them in COCO's format, without `id` and `image_id`; `category_ids` has the id of each class."""
