@@ -71,7 +71,10 @@ def read_config(name: str | Path) -> Config:
 
 def _unread(path: str | Path) -> list[str]:
     """The names that a config with a base sets and does not use, such as a pipeline that the base has in its loader."""
-    tree = ast.parse(Path(path).read_bytes()) if str(path).endswith('.py') else ast.Module([], [])
+    try:
+        tree = ast.parse(Path(path).read_bytes())
+    except SyntaxError:  # YAML
+        return []
     given = [part.id for node in tree.body for part in getattr(node, 'targets', ()) if isinstance(part, ast.Name)]
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     known = RUNNER | _READ | used | {'_base_'}

@@ -99,7 +99,7 @@ def _check_evaluators(cfg: Mapping[str, Any], split: str) -> None:
     if not read or any(path.suffix != '.json' or not path.is_file() for path in read):
         return
 
-    def names(path: Path) -> list[tuple[str, str]]:
+    def listed(path: Path) -> list[tuple[str, str]]:
         images = read_coco_file(path, with_annotations=False)['images']
         return [(str(one.get('id')), Path(str(one.get('file_name'))).name) for one in images]
 
@@ -107,7 +107,7 @@ def _check_evaluators(cfg: Mapping[str, Any], split: str) -> None:
         path = Path(evaluator.get('ann_file') or '')
         if path.is_file() and path.suffix == '.json' and (len(read) > 1 or not path.samefile(read[0])):
             with user_errors(ValueError, where=f'{split}_evaluator: '):
-                differ = sorted(names(path)) != sorted(name for one in read for name in names(one))
+                differ = sorted(listed(path)) != sorted(image for one in read for image in listed(one))
             if differ:
                 raise UserError(
                     f'{split}_evaluator.ann_file={path} has other images than {shorten(list(map(str, read)))}, which '
@@ -204,8 +204,8 @@ def check_paramwise(cfg: Mapping[str, Any]) -> None:
     """Checks the rules for groups of parameters: mmengine reads those that it knows, and no others."""
     wrapper = cfg.get('optim_wrapper') or {}
     kind, rules = str(wrapper.get('constructor')), wrapper.get('paramwise_cfg') or {}
-    own = str(((cfg.get('model') or {}).get('backbone') or {}).get('type')).startswith('tokennorm.')
-    if own and kind.removeprefix('mmdet.') == 'LearningRateDecayOptimizerConstructor':
+    of_package = str(((cfg.get('model') or {}).get('backbone') or {}).get('type')).startswith('tokennorm.')
+    if of_package and kind.removeprefix('mmdet.') == 'LearningRateDecayOptimizerConstructor':
         raise UserError(
             f'optim_wrapper.constructor={kind} knows ConvNeXt and BEiT only: use '
             'tokennorm.LayerDecayOptimWrapperConstructor, with paramwise_cfg=dict(decay_rate=...)'

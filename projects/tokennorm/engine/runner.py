@@ -124,9 +124,9 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
         if str(backbone.get('type')).startswith('tokennorm.'):  # third-party backbones keep their own loaders
             if cfg.get('load_from'):
                 backbone['init_cfg'] = None  # the whole detector is loaded
-            elif init_cfg is None and (backbone.get('frozen_stages', -1) or -1) >= 0:
+            elif init_cfg is None and isinstance(frozen := backbone.get('frozen_stages'), int) and frozen >= 0:
                 raise UserError(
-                    f'model.backbone.frozen_stages={backbone.frozen_stages} would keep random stages: set it to -1, or '
+                    f'model.backbone.frozen_stages={frozen} would keep random stages: set it to -1, or '
                     'name weights with --init'
                 )
             elif init_cfg is None:
