@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.http import serve
-from tokennorm.drawing import printable
+from tokennorm.drawing import draw, printable
 from tokennorm.inference.input_images import check_sources, open_sources
 from tokennorm.inference.prediction import Options, Predictor, draw_detections, predict
 from tokennorm.inference.runtime import BaseDetector, ImageError
@@ -190,3 +190,11 @@ def test_the_best_is_drawn_last():
     mixed = found.select(np.array([3, 0, 4, 1, 2]))
     np.testing.assert_array_equal(draw_detections(image, found), draw_detections(image, mixed))
     assert mixed.class_names == [found.class_names[i] for i in (3, 0, 4, 1, 2)]
+
+
+def test_texts_cover_no_others():
+    image, boxes, colors = np.zeros((120, 200, 3), np.uint8), np.tile([20, 40, 180, 110], (3, 1)), [(0, 0, 255)] * 3
+    drawn = draw(image, boxes, ['worst', 'second', 'best'], colors)
+    np.testing.assert_array_equal(drawn, draw(image, boxes, ['', 'second', 'best'], colors))
+    assert (drawn != draw(image, boxes, ['', '', 'best'], colors)).any((1, 2)).nonzero()[0].min() > 40  # in the box
+    assert (drawn != draw(image, boxes, ['', 'second', ''], colors)).any()

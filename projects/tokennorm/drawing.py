@@ -32,8 +32,9 @@ def draw(
 ) -> np.ndarray:
     """Returns a copy of an image (H, W, 3) uint8 BGR with boxes (N, 4) of corners, texts above them, and masks.
 
-    A mask, bool (H, W), is filled at half strength; None leaves it out. `text_size` is that of OpenCV's
-    font; by default it fits the image.
+    A later box is drawn over earlier ones. Its text is read first: one that would cover a later text moves into its box,
+    or is left out. A mask, bool (H, W), is filled at half strength; None leaves it out. `text_size` is that of
+    OpenCV's font; by default it fits the image.
     """
     picture = np.array(image, order='C')
     height, width = image.shape[:2]
@@ -48,10 +49,16 @@ def draw(
     for (left, top, right, bottom), color in zip(corners.astype(int).tolist(), colors, strict=True):
         cv2.rectangle(picture, (left, top), (right, bottom), (0, 0, 0), thickness + 2)
         cv2.rectangle(picture, (left, top), (right, bottom), color, thickness)
-    for (left, top, *_), text in zip(corners.astype(int).tolist(), texts, strict=True):
+    taken = np.zeros((height, width), bool)  # by texts
+    for (left, top, *_), text in reversed(list(zip(corners.astype(int).tolist(), texts, strict=True))):
         text = printable(text)
-        (length, tall), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, size, line)
-        at = max(min(left, width - length) + 1, 1), max(top - 2 * thickness, tall + 2)
-        for shade, wide in (((0, 0, 0), line + 2), ((255, 255, 255), line)):
-            cv2.putText(picture, text, at, cv2.FONT_HERSHEY_SIMPLEX, size, shade, wide, cv2.LINE_AA)
+        (length, tall), below = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, size, line)
+        x, y = max(min(left, width - length) + 1, 1), max(top - 2 * thickness, tall + 2)
+        for y in (y, max(y, top) + tall + 2 * thickness):
+            area = np.s_[max(y - tall, 0) : y + below, x : x + length]
+            if not taken[area].any():
+                taken[area] = True
+                for shade, wide in (((0, 0, 0), line + 2), ((255, 255, 255), line)):
+                    cv2.putText(picture, text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, size, shade, wide, cv2.LINE_AA)
+                break
     return picture

@@ -14,7 +14,6 @@ from tokennorm.datasets.splits import CocoSplit
 from tokennorm.drawing import Color, color_of, draw, printable
 
 _LONG_SIDE = 480  # pixels of a drawn image
-_MOST_TEXTS = 60  # in an image; more cannot be read
 
 
 def palette(count: int) -> list[Color]:
@@ -27,8 +26,8 @@ def draw_annotations(
 ) -> np.ndarray:
     """Draws boxes, masks and class names of COCO annotations on a resized copy, (H', W', 3) uint8 BGR.
 
-    Crowds are white. Names are left out if there is only one class, or too many objects to read them. Masks that cannot
-    be read are left out. The caption is below the image.
+    Crowds are white. Names are left out if there is only one class or no place for them. Masks that cannot be read are
+    left out. The caption is below the image.
     """
     height, width = image.shape[:2]
     scale = _LONG_SIDE / max(height, width)
@@ -41,8 +40,7 @@ def draw_annotations(
         boxes.append([x, y, x + w, y + h])
         crowd, known = bool(one.get('iscrowd')), one['category_id'] in labels
         colors.append((255, 255, 255) if crowd or not known else color_of(labels[one['category_id']]))
-        named = len(names) > 1 and len(annotations) <= _MOST_TEXTS
-        texts.append((names.get(one['category_id'], '?') + ' (crowd)' * crowd) * named)
+        texts.append((names.get(one['category_id'], '?') + ' (crowd)' * crowd) * (len(names) > 1))
         mask = mask_of(one.get('segmentation'), height, width)
         masks.append(None if mask is None else cv2.resize(mask.astype(np.uint8), size) > 0)
     corners = np.array(boxes, float).reshape(-1, 4) * scale

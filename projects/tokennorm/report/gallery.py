@@ -17,7 +17,6 @@ from tokennorm.drawing import draw
 from tokennorm.evaluation.analysis import Evaluation, ImageErrors
 
 LONG_SIDE = 480  # pixels of an embedded image
-MOST_TEXTS = 20  # in an image; more cannot be read
 # BGR, as in style.css: of objects 'found', 'missed' and 'crowd', and of detections 'right' and 'false'
 _GREEN, _ORANGE, _RED, _WHITE = (94, 197, 34), (60, 146, 251), (94, 63, 244), (255, 255, 255)
 COLORS = dict(found=_GREEN, right=_GREEN, missed=_ORANGE, false=_RED, crowd=_WHITE)
@@ -76,7 +75,8 @@ class Gallery:
             state = 'found' if one['id'] in found else 'crowd' if one.get('iscrowd') else 'missed'
             mask = mask_of(one.get('segmentation'), height, width) if masks else None
             objects.append(Shape(np.array(one['bbox'], float), self._name(one['category_id']), state, mask))
-        for i in np.flatnonzero(kept.table[:, 0] == image_id):
+        own = np.flatnonzero(kept.table[:, 0] == image_id)
+        for i in own[np.argsort(kept.scores[own], kind='stable')]:  # the best ones on top
             *box, score, category_id = kept.table[i, 1:]
             mask = None if kept.masks is None else mask_of(kept.masks[i], height, width)
             state = 'right' if self.evaluation.right[i] else 'false'
@@ -127,7 +127,7 @@ def as_uri(pixels: np.ndarray, shapes: list[Shape], view: tuple[int, int, int, i
     inside = [i for i, (left, top, right, bottom) in enumerate(boxes) if left < w and top < h and right > 0 < bottom]
     masks = [shapes[i].mask for i in inside]
     small = [m if m is None else cv2.resize(m[y : y + h, x : x + w].astype(np.uint8), size) > 0 for m in masks]
-    texts = [shapes[i].text if len(inside) <= MOST_TEXTS else '' for i in inside]
+    texts = [shapes[i].text for i in inside]
     drawn = draw(region, boxes[inside] * scale, texts, [COLORS[shapes[i].state] for i in inside], small, 0.7)
     data = cv2.imencode('.jpg', drawn, [cv2.IMWRITE_JPEG_QUALITY, 75])[1]
     return 'data:image/jpeg;base64,' + base64.b64encode(data.tobytes()).decode()
