@@ -32,9 +32,9 @@ def draw(
 ) -> np.ndarray:
     """Returns a copy of an image (H, W, 3) uint8 BGR with boxes (N, 4) of corners, texts above them, and masks.
 
-    A later box is drawn over earlier ones. Its text is read first: one that would cover a later text moves into its box,
-    or is left out. A mask, bool (H, W), is filled at half strength; None leaves it out. `text_size` is that of
-    OpenCV's font; by default it fits the image.
+    Later boxes are drawn over earlier ones. A text that would cover that of a later box moves into its own box, or is
+    left out. A mask, bool (H, W), is filled at half strength; None leaves it out. `text_size` is that of OpenCV's
+    font; by default it fits the image.
     """
     picture = np.array(image, order='C')
     height, width = image.shape[:2]
@@ -53,8 +53,8 @@ def draw(
     for (left, top, *_), text in reversed(list(zip(corners.astype(int).tolist(), texts, strict=True))):
         text = printable(text)
         (length, tall), below = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, size, line)
-        x, y = max(min(left, width - length) + 1, 1), max(top - 2 * thickness, tall + 2)
-        for y in (y, max(y, top) + tall + 2 * thickness):
+        x, above = max(min(left, width - length) + 1, 1), max(top - 2 * thickness, tall + 2)
+        for y in (above, max(above, top) + tall + 2 * thickness):
             area = np.s_[max(y - tall, 0) : y + below, x : x + length]
             if not taken[area].any():
                 taken[area] = True
