@@ -117,7 +117,7 @@ def test_schedules_of_all_configs_end_with_training(path):
 def test_the_learning_rate_follows_the_batch(optimizer, power):
     lr, reason = scaled_lr(0.01, optimizer, base_batch=16, total_batch=2)
     assert lr == pytest.approx(0.01 * (1 / 8) ** power)
-    assert '16 images per step, this run has 2' in reason
+    assert 'a batch size of 16, this run has 2' in reason
     assert ('1706.02677' if power == 1 else '2205.10287') in reason
     assert scaled_lr(0.01, optimizer, 16, 16)[0] == 0.01
     assert math.isclose(scaled_lr(0.01, optimizer, 16, 64)[0], 0.01 * 4**power)

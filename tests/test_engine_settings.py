@@ -350,7 +350,7 @@ def test_a_run_on_own_data_is_complete(data, tmp_path, capsys):
         'image size     short side of 96 pixels',
         'schedule       4 epochs of 2 iterations, CosineAnnealingLR to epoch 4',
         'schedule       rescaled: in the config, the learning rate schedule ends at iteration 24 (epoch 12), ',
-        'learning rate  0.001: 0.002 is for 8 images per step, this run has 2; AdamW: square root of the batch',
+        'learning rate  0.001: 0.002 is for a batch size of 8, this run has 2; AdamW: square root of the batch',
         f'checkpoints    {tmp_path}: the best by coco/bbox_mAP and the latest 1',
     ):
         assert line in summary

@@ -113,6 +113,8 @@ def main(argv: list[str]) -> None:
         steps = (part.get('score_thr') for _, part in walk(detector.cfg.model.get('test_cfg') or {}, ''))
         if (least := max((value for value in steps if isinstance(value, float)), default=0)) > predictor.lowest:
             print(f'The config drops scores below {least:g}; --cfg-options sets the score_thr in its model.test_cfg.')
+    if (args.out / 'detections.json').exists():
+        print(f'{args.out} has an earlier run: files that are not written again stay in it. --out sets another folder.')
     results = predict(predictor, source, args.out)
     images, objects = (len(results.content[name]) for name in ('images', 'annotations'))
     shown = f'{results.shown} with scores of at least {predictor.lowest:.3g}{" are drawn" * options.drawings}'

@@ -87,11 +87,11 @@ def fit_lr(runner: Runner, lr: float | None = None, base_batch: int = 0, with_sc
 def scaled_lr(lr: float, optimizer: str, base_batch: int, total_batch: int) -> tuple[float, str]:
     """Scales a config's learning rate to another total batch. Returns it, and the reason in one line."""
     if base_batch == total_batch:
-        return lr, f'the config sets it for {base_batch} images per step'
+        return lr, f'the config sets it for a batch size of {base_batch}'
     ratio, rule = total_batch / base_batch, 'linear in the batch (arXiv 1706.02677)'
     if optimizer not in ('SGD', 'ASGD'):
         ratio, rule = math.sqrt(ratio), 'square root of the batch (arXiv 2205.10287)'
-    return lr * ratio, f'{lr:g} is for {base_batch} images per step, this run has {total_batch}; {optimizer}: {rule}'
+    return lr * ratio, f'{lr:g} is for a batch size of {base_batch}, this run has {total_batch}; {optimizer}: {rule}'
 
 
 def fit_schedule(

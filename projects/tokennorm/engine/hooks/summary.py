@@ -42,7 +42,8 @@ class SummaryHook(Hook):
                 yield 'metrics', "AP is from 0 to 1 in log lines, which are mmdet's, and from 0 to 100 in the report"
         size = short_side(cfg)
         yield 'image size', '' if size is None else f'short side of {size} pixels in evaluation; --image-size sets it'
-        yield 'batch', f'{images_per_step(runner)} images per step'
+        batch = images_per_step(runner)
+        yield 'batch', f'{batch} image{"s" * (batch != 1)} per step'
         lines, rate = self.schedule, self.lr
         if runner.iter and follows_command(runner):
             rate = f'{max(group["lr"] for group in runner.optim_wrapper.optimizer.param_groups):.4g} now'
