@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from mmdet.evaluation import CocoMetric as MMDetCocoMetric
+from mmengine.logging import MMLogger
 from pycocotools import mask as run_lengths
 
 from tokennorm.evaluation import coco_metric
@@ -185,6 +186,15 @@ def test_detector_without_detections_has_an_ap_of_0(data):
     values = evaluate(CocoMetric, path, samples)[1]
     assert values['coco/bbox_mAP'] == values['coco/bbox_mAP_50'] == 0.0
     assert evaluate(MMDetCocoMetric, path, samples)[1] == {}
+
+
+def test_images_without_objects_have_no_ap(data, monkeypatch):
+    path, samples = data
+    path.write_text(json.dumps(json.loads(path.read_text()) | dict(annotations=[])))
+    texts = []
+    monkeypatch.setattr(MMLogger.get_current_instance(), 'warning', texts.append)
+    assert evaluate(CocoMetric, path, samples)[1]['coco/bbox_mAP'] == -1
+    assert texts == ['bbox: the images have no objects, so there is no AP; -1 stands for that.']
 
 
 def test_without_hotcoco_mmdet_evaluates(data, monkeypatch):

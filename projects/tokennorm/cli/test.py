@@ -102,7 +102,7 @@ def main(argv: list[str]) -> None:
     if args.json and is_first_process():
         values = {name: float(value) for name, value in metrics.items()}  # AP is from 0 to 1, as mmdet has it
         print_json({name: None if value != value else value for name, value in values.items()})
-    for name in (name for name in metrics if name.endswith('_mAP')):
+    for name in (name for name, value in metrics.items() if name.endswith('_mAP') and value >= 0):
         others = [f'AP{key} {100 * metrics[f"{name}_{key}"]:.1f}' for key in ('50', '75') if f'{name}_{key}' in metrics]
         print_once(', '.join([f'{name}, from 0 to 100: AP {100 * metrics[name]:.1f}', *others]))
     if args.report and is_first_process():

@@ -96,7 +96,9 @@ class CocoMetric(MMDetCocoMetric):
         for iou_type, detections in self.detections.items():
             if not len(detections):
                 logger.warning(f'{iou_type}: no detections, so AP is 0. Train longer, or from better weights.')
-            values.update(self._evaluate(iou_type, detections))
+            values |= self._evaluate(iou_type, detections)
+            if values.get(f'{iou_type}_mAP', 0) < 0:
+                logger.warning(f'{iou_type}: the images have no objects, so there is no AP; -1 stands for that.')
         return values
 
     def _by_mmdet(self, results: list) -> dict[str, float]:
