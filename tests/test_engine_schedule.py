@@ -123,9 +123,11 @@ def test_the_learning_rate_follows_the_batch(optimizer, power):
     assert math.isclose(scaled_lr(0.01, optimizer, 16, 64)[0], 0.01 * 4**power)
 
 
-def test_accumulated_batches_are_of_one_step():
+@pytest.mark.parametrize('base', [2, 16], ids=['of one batch', 'of all GPUs'])
+def test_accumulated_batches_are_of_one_step(base):
     loader = SimpleNamespace(batch_sampler=SimpleNamespace(batch_size=2))
-    cfg = Config(dict(optim_wrapper=dict(accumulative_counts=8), auto_scale_lr=dict(base_batch_size=2)))
+    cfg = Config(dict(optim_wrapper=dict(accumulative_counts=8), auto_scale_lr=dict(base_batch_size=base)))
+    cfg.train_dataloader = dict(batch_size=2)
     assert images_per_step(SimpleNamespace(train_dataloader=loader, cfg=cfg)) == batch_of_lr(cfg) == 16
 
 

@@ -28,6 +28,7 @@ from tokennorm.engine.epochs import describe_late_stages, set_epochs
 from tokennorm.engine.hooks import check_metrics, use_training_hooks
 from tokennorm.engine.options import TrainOptions
 from tokennorm.engine.runner import log_often
+from tokennorm.engine.schedule import batch_of_lr
 from tokennorm.messages import UserError
 from tokennorm.norms import LocalLayerNorm
 
@@ -341,6 +342,7 @@ def test_a_run_on_own_data_is_complete(data, tmp_path, capsys):
     cfg = Config.fromfile(next(tmp_path.glob('*.py')))
     assert cfg.test_dataloader.dataset.pipeline[1].scale == (96, 96)
     assert cfg.param_scheduler[-1].end == 4
+    assert (cfg.optim_wrapper.optimizer.lr, batch_of_lr(cfg)) == (pytest.approx(1e-3), 2)  # no second scaling
     assert any(hook.type == 'EMAHook' for hook in cfg.custom_hooks)
     printed = capsys.readouterr().out
     _, summary = printed.partition('Epoch(train)')[0].split('This training run:')

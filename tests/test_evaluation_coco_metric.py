@@ -194,7 +194,7 @@ def test_images_without_objects_have_no_ap(data, monkeypatch):
     texts = []
     monkeypatch.setattr(MMLogger.get_current_instance(), 'warning', texts.append)
     assert evaluate(CocoMetric, path, samples)[1]['coco/bbox_mAP'] == -1
-    assert texts == ['bbox: the images have no objects, so there is no AP; -1 stands for that.']
+    assert texts == ['bbox: the images have no objects, so there is no AP; -1 means none.']
 
 
 def test_without_hotcoco_mmdet_evaluates(data, monkeypatch):

@@ -34,8 +34,13 @@ def accumulated(cfg: Config) -> int:
 
 
 def batch_of_lr(cfg: Config) -> int:
-    """Returns the total batch that a config's learning rate is for; 0 where the config does not say."""
-    return (cfg.get('auto_scale_lr') or {}).get('base_batch_size', 0) * accumulated(cfg)
+    """Returns the total batch that a config's learning rate is for; 0 where the config does not say.
+
+    A `base_batch_size` of one batch on one GPU leaves out accumulated batches, as mmengine does. A larger one is taken
+    as the total: accumulation then makes up for missing GPUs.
+    """
+    base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', 0)
+    return base * accumulated(cfg) if base == cfg.train_dataloader.get('batch_size') else base
 
 
 def images_per_step(runner: Runner) -> int:

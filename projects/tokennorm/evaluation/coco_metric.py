@@ -98,7 +98,7 @@ class CocoMetric(MMDetCocoMetric):
                 logger.warning(f'{iou_type}: no detections, so AP is 0. Train longer, or from better weights.')
             values |= self._evaluate(iou_type, detections)
             if values.get(f'{iou_type}_mAP', 0) < 0:
-                logger.warning(f'{iou_type}: the images have no objects, so there is no AP; -1 stands for that.')
+                logger.warning(f'{iou_type}: the images have no objects, so there is no AP; -1 means none.')
         return values
 
     def _by_mmdet(self, results: list) -> dict[str, float]:
