@@ -39,7 +39,7 @@ def test_voc_counts_from_0_if_a_box_begins_there(root, first):
     assert objects(splits['train'])['0.png'][2][0] == '猫'
     assert 'train: images without an XML file, left out: 1 (1.png)' in inspect_splits(splits).warnings
     (root / 'train' / '0.png').rename(root / 'train' / '0.HEIC')
-    with pytest.raises(ValueError, match=r'1 of 3 XML files have no image, .*0.xml; images of formats .*: 1 .heic'):
+    with pytest.raises(ValueError, match=r'1 of 3 XML files have no image, .*0.xml; files of formats .*: 1 .heic'):
         find_splits(root)
 
 

@@ -189,7 +189,7 @@ def test_labels_without_an_image_are_named(root):
     (root / 'train' / '1.txt').rename(root / 'train' / '1.TXT')
     warning = inspect_splits(find_splits(root)).warnings[0]
     assert warning.startswith('train: label files that no image uses: 2 (')
-    assert warning.endswith('train/1.TXT); images of formats that are not read: 1 .heic')
+    assert warning.endswith('train/1.TXT); files of formats that are not read: 1 .heic')
 
 
 def test_images_elsewhere_or_without_labels_are_named(root):

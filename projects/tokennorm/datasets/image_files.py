@@ -18,8 +18,11 @@ IMAGE_SUFFIXES = (
     *('.jpg', '.jpeg', '.jpe', '.jfif', '.mpo', '.png', '.bmp', '.dib', '.tif', '.tiff', '.webp', '.avif', '.gif'),
     *('.jp2', '.j2k', '.ppm', '.pgm', '.pbm', '.pnm'),
 )
-# Images and videos that no decoder here reads, named where they are left out
-_OTHER_SUFFIXES = ('.heic', '.heif', '.jxl', '.dng', '.cr2', '.nef', '.arw', '.raw', '.psd', '.svg', '.dcm', '.npy')
+# Files that are not read as images, named where they are left out
+_OTHER_SUFFIXES = (
+    *('.heic', '.heif', '.jxl', '.dng', '.cr2', '.nef', '.arw', '.raw', '.psd', '.svg', '.dcm', '.npy'),
+    *('.mp4', '.mov', '.avi', '.mkv'),
+)
 MANY = 5000  # files, from which on processes open them
 _NOT_DATA = ('__macosx', '@eadir', '$recycle.bin', '#recycle')  # folders of operating systems and network drives
 _END_MARKS = dict(JPEG=b'\xff\xd9', PNG=b'IEND\xaeB`\x82')
@@ -74,7 +77,7 @@ def list_images(folder: str | Path) -> list[Path]:
 
 
 def left_out(files: Iterable[str | Path]) -> str:
-    """Returns the number of images of formats that are not read, by suffix, such as '3 .heic, 1 .dng', or ''."""
+    """Returns the number of files of formats that are not read, by suffix, such as '3 .heic, 1 .dng', or ''."""
     counts = Counter(suffix for path in files if (suffix := Path(path).suffix.lower()) in _OTHER_SUFFIXES)
     return ', '.join(f'{count} {suffix}' for suffix, count in counts.most_common())
 

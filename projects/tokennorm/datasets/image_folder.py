@@ -17,7 +17,7 @@ class ImageSplit(NamedTuple):
 
     folder: Path
     counts: Mapping[str, int]
-    left_out: str  # the number of images of formats that are not read, by suffix
+    left_out: str  # the number of files of formats that are not read, by suffix
 
     def summary(self, name: str) -> str:
         """Returns one line with the folder and its numbers of images, for the split of this name."""

@@ -161,7 +161,7 @@ def _entries(labels: list[Path]) -> list[LabeledImage]:
     missing = [path for path, image in images.items() if image is None]
     if missing:
         others = left_out(path for folder in {path.parent.parent for path in missing} for path in list_files(folder))
-        why = f'; images of formats that are not read: {others}' if others else ''
+        why = f'; files of formats that are not read: {others}' if others else ''
         raise ValueError(f'{len(missing)} of {len(labels)} XML files have no image, such as {missing[0]}{why}')
     return [LabeledImage(image, path) for path, image in images.items() if image]
 

@@ -119,7 +119,7 @@ def _notes(images: list[Path], labels: list[Path | None], file: Path | None) -> 
         notes.append(f'images and labels outside of {file.parent}, which {file.name} names: {shorten(outside, 3)}')
     if unused := [str(path) for path in texts if _LABELS.match(path.read_bytes()[:1000])]:
         others = left_out(path for folder in {path.parent for path in images} for path in folder.iterdir())
-        why = f'; images of formats that are not read: {others}' if others else ''
+        why = f'; files of formats that are not read: {others}' if others else ''
         notes.append(f'label files that no image uses: {len(unused)} ({shorten(unused, 3)}){why}')
     # such as p1.jpg and p1.png
     if shared := [str(image) for image, path in zip(images, labels, strict=True) if path and counts[path] > 1]:

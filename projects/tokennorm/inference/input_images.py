@@ -61,7 +61,7 @@ def open_sources(sources: Sequence[str], out: Path, every: int = 1) -> InputImag
         own = {out.resolve() / name for name in ('vis', 'crops')}
         paths = [str(path) for path in list_images(folder) if not own & set(path.resolve().parents)]
         if others := left_out(list_files(folder)):
-            print(f'{folder}: images of formats that are not read: {others}')
+            print(f'{folder}: files of formats that are not read: {others}')
         if not paths:
             raise UserError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
     else:  # names of drawings must not have `..`
