@@ -114,6 +114,9 @@ def test_two_files_are_evaluated_with_one_of_both(folder):
         check_config_data(cfg, ('val',))
     del cfg['val_evaluator']['ann_file']  # then it is made from the samples
     check_config_data(cfg, ('val',))
+    (folder / 'more.json').write_text(json.dumps(CONTENT))
+    with pytest.raises(UserError, match=r'val_dataloader: several images have the id 1, .* of .*train.json, .*more'):
+        check_config_data(cfg, ('val',))
 
 
 def test_panoptic_data_have_the_things_of_their_class(folder):

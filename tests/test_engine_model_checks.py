@@ -13,6 +13,7 @@ from mmdet.utils import register_all_modules
 from mmengine import Config, DefaultScope
 from mmengine.registry import MODELS
 from torch import nn
+from torch.utils.data import ConcatDataset
 
 from tokennorm.backbones import PVT
 from tokennorm.checkpoints import Checkpoint
@@ -150,6 +151,13 @@ def test_a_pipeline_that_loses_all_objects_is_refused(kept, objects, fits, wrapp
     with nullcontext() if fits else pytest.raises(UserError, match=r'no object in \d+ samples|image has an object'):
         check_training_samples(dataset)
     assert random.getstate() == state
+
+
+@pytest.mark.parametrize('objects', [0, 1])
+def test_objects_may_be_in_the_second_file_only(objects):
+    both = ConcatDataset([Samples([0] * 3, 0), Samples([0] * 3, objects)])
+    with nullcontext() if objects else pytest.raises(UserError, match='no training image has an object'):
+        check_training_samples(both)
 
 
 @pytest.mark.parametrize(('size', 'queries', 'least'), [(96, 900, 416), (800, 900, None), (96, 50, None)])
@@ -312,6 +320,13 @@ def test_classes_of_all_data_are_numbered_equally(train, val, message):
     model = dict(type='ImageClassifier', head=dict(num_classes=3))
     with pytest.raises(UserError, match=message) if message else nullcontext():
         check_classes_of_data(model, dict(train=train, val=val))
+
+
+def test_a_language_model_finds_classes_by_name_and_needs_colors():
+    one, other = with_classes('a', 'b', palette=[(0, 0, 0)] * 2), with_classes('b', 'a')
+    check_classes_of_data(dict(language_model={}), dict(train=one, val=other))
+    with pytest.raises(UserError, match='val has 1 colors for 2 classes'):
+        check_classes_of_data(dict(language_model={}), dict(train=one, val=with_classes('b', 'a', palette=[(0, 0, 0)])))
 
 
 @pytest.mark.parametrize(

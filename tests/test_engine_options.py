@@ -14,7 +14,8 @@ def config():
             model=dict(
                 backbone=dict(type='tokennorm.PVT', init_cfg=None),
                 test_cfg=dict(score_thr=0.05),
-                train_cfg=dict(rpn={}, rcnn={}),
+                train_cfg=dict(rpn={}, rcnn=[{}, {}]),
+                detector=dict(test_cfg=dict(rpn={})),
             ),
             train_cfg=dict(max_epochs=12),
             custom_hooks=[dict(type='A', scale=1), dict(type='B')],
@@ -53,7 +54,8 @@ def test_entries_are_set_and_new_arguments_pass():
         ('max_epochs', 'a variable of the config file, .*such as train_cfg.max_epochs'),
         ('optimizer.lr', 'nothing reads optimizer; set optim_wrapper.optimizer'),  # as in mmdet 2
         ('lr', 'nothing reads lr; set optim_wrapper.optimizer.lr'),
-        ('model.train_cfg.num', r'nothing reads .*; set model.train_cfg.rpn.num, model.train_cfg.rcnn.num'),
+        ('model.train_cfg.num', r'nothing reads .*; set model.train_cfg.rpn.num, model.train_cfg.rcnn.0.num'),
+        ('model.detector.test_cfg.score_thr', r'nothing reads .*; set model.detector.test_cfg.rpn.score_thr'),
     ],
 )
 def test_keys_that_nothing_would_read_are_refused(key, message):

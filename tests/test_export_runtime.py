@@ -1,6 +1,8 @@
 """The runtime of exported files: results in pixels of the image, and one clear line for bad input."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ from pycocotools import mask as coco_masks
 from tests.helpers.handmade_onnx import write_handmade
 from tokennorm.cli.predict import main
 from tokennorm.export.writing import trace, write_openvino
+from tokennorm.inference.prediction import Results
 from tokennorm.inference.runtime import ExportedDetector, ModelFileError, run_lengths
 from tokennorm.messages import UserError
 
@@ -57,6 +60,22 @@ def test_predict_with_a_file_writes_coco_json_and_drawings(model_file, images, t
     assert content['annotations'][1] == expected
     assert np.asarray(Image.open(tmp_path / 'out' / 'vis' / 'b' / 'c.png')).any()
     assert 'detections.json (3 detections on 3 images)' in capsys.readouterr().out
+
+
+def test_what_is_done_is_kept_when_the_process_is_stopped(model_file, images, tmp_path, monkeypatch):
+    """By SIGTERM, as `docker stop` and batch systems do; the handler of before is back afterwards."""
+    add = Results.add
+
+    def add_and_stop(*args):
+        add(*args)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Results, 'add', add_and_stop)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit, match='interrupted after 1 of 3 images'):
+        main([str(model_file), str(images), '--out', str(tmp_path / 'out')])
+    assert len(json.loads((tmp_path / 'out' / 'detections.json').read_text())['images']) == 1
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_predict_with_a_file_needs_neither_torch_nor_mmcv(model_file, images, tmp_path):

@@ -72,9 +72,14 @@ def test_inputs_that_cannot_work_are_refused_with_a_hint(tmp_path):
 def test_a_drawing_replaces_no_input(tmp_path):
     (tmp_path / 'vis').mkdir()
     cv2.imwrite(str(tmp_path / 'vis' / 'a.png'), gray(9))
-    with pytest.raises(UserError, match=r'drawings would replace the images in .*vis: choose another --out'):
-        open_sources([str(tmp_path / 'vis' / 'a.png')], tmp_path)
+    (tmp_path / 'vis' / 'link.png').symlink_to(tmp_path / 'a.png')
+    for name in ('a.png', 'link.png', 'other.png'):
+        cv2.imwrite(str(tmp_path / name), gray(9))
+    for names in (['vis/a.png'], ['a.png', 'vis/a.png'], ['link.png', 'a.png']):
+        with pytest.raises(UserError, match=r'the drawing of .* would replace one of the images: choose another --out'):
+            open_sources([str(tmp_path / name) for name in names], tmp_path)
     open_sources([str(tmp_path / 'vis' / 'a.png')], tmp_path / 'vis')
+    assert open_sources([str(tmp_path / name) for name in ('a.png', 'other.png', 'a.png')], tmp_path).count == 2
 
 
 def test_videos_need_names_in_utf_8(tmp_path):

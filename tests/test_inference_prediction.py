@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.http import serve
-from tokennorm.drawing import draw, printable
+from tokennorm.drawing import color_of, draw, printable
 from tokennorm.inference.input_images import check_sources, open_sources
 from tokennorm.inference.prediction import Options, Predictor, draw_detections, predict
 from tokennorm.inference.runtime import BaseDetector, ImageError
@@ -190,6 +190,10 @@ def test_the_best_is_drawn_last():
     mixed = found.select(np.array([3, 0, 4, 1, 2]))
     np.testing.assert_array_equal(draw_detections(image, found), draw_detections(image, mixed))
     assert mixed.class_names == [found.class_names[i] for i in (3, 0, 4, 1, 2)]
+    two = mixed.select(np.array([0, 1]))
+    two.boxes[:], two.labels[:], two.scores[:] = [[40, 120, 300, 280], [120, 40, 400, 200]], [0, 1], [0.9, 0.4]
+    picture = draw_detections(np.zeros((320, 480, 3), np.uint8), two)
+    assert tuple(picture[200, 300]) == color_of(0)  # where an edge of one crosses an edge of the other
 
 
 def test_texts_cover_no_others():

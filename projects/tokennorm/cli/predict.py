@@ -9,6 +9,7 @@ examples:
 """
 
 import argparse
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,11 @@ def main(argv: list[str]) -> None:
             print(f'The config drops scores below {least:g}; --cfg-options sets the score_thr in its model.test_cfg.')
     if (args.out / 'detections.json').exists():
         print(f'{args.out} has an earlier run: files that are not written again stay in it. --out sets another folder.')
-    results = predict(predictor, source, args.out)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # of `docker stop`: what is done is kept
+    try:
+        results = predict(predictor, source, args.out)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     images, objects = (len(results.content[name]) for name in ('images', 'annotations'))
     shown = f'{results.shown} with scores of at least {predictor.lowest:.3g}{" are drawn" * options.drawings}'
     print(f'{args.out}: detections.json ({objects} detections on {images} images); {shown}')

@@ -153,8 +153,10 @@ def check_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
                 keys = set(node) if isinstance(node, Mapping | Config) else set()
                 keys |= _arguments(node, above, cfg) if keys else set()
                 is_last = i == len(parts) - 1 and value is not None and not isinstance(value, Mapping)
-                if is_last and above in ('model.train_cfg', 'model.test_cfg') and 'rcnn' in keys:
-                    places = shorten([f'{above}.{key}.{part}' for key in node])
+                of_stages = parts[0] == 'model' and parts[i - 1] in ('train_cfg', 'test_cfg') and keys & {'rpn', 'rcnn'}
+                if is_last and of_stages:
+                    first = {key: '.0' * isinstance(value, list | tuple) for key, value in node.items()}  # of a cascade
+                    places = shorten([f'{above}.{key}{first[key]}.{part}' for key in node])
                     raise UserError(f'--cfg-options: nothing reads {path}; set {places}')
                 if part not in keys and (meant := did_you_mean(part, sorted(keys), _NEAR)):
                     raise UserError(f'--cfg-options: {path}: {above} has no {part}{meant}')

@@ -1,9 +1,9 @@
 """Compares a config with its annotation files and the parts of a model with each other, and tries the first samples."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +52,17 @@ def check_config_data(cfg: Mapping[str, Any], splits: tuple[str, ...]) -> None:
             check_annotations(dataset, split)
             # A panoptic dataset has thing_classes, which are what its heads count.
             classes = _things(dataset) or _classes(dataset) or ()
+            counted = 'thing_classes' if _things(dataset) else 'classes'
             for name, head in heads(cfg['model']) if classes else ():
                 if head['num_classes'] != len(classes):
                     raise UserError(
-                        f'{name}.num_classes={head["num_classes"]}, but metainfo.classes of {split}_dataloader has '
+                        f'{name}.num_classes={head["num_classes"]}, but metainfo.{counted} of {split}_dataloader has '
                         f'{len(classes)}: set it to {len(classes)}'
                     )
             for name, part in walk(cfg['model'], 'model') if classes else ():  # of MaskFormer and Mask2Former
                 if part.get('num_things_classes', len(classes)) != len(classes):
                     raise UserError(
-                        f'{name}.num_things_classes={part["num_things_classes"]}, but metainfo.classes of '
+                        f'{name}.num_things_classes={part["num_things_classes"]}, but metainfo.{counted} of '
                         f'{split}_dataloader has {len(classes)}: set it to {len(classes)}'
                     )
         _check_evaluators(cfg, split)
@@ -105,14 +106,23 @@ def _check_evaluators(cfg: Mapping[str, Any], split: str) -> None:
 
     for evaluator in evaluators(cfg, split):
         path = Path(evaluator.get('ann_file') or '')
-        if path.is_file() and path.suffix == '.json' and (len(read) > 1 or not path.samefile(read[0])):
-            with user_errors(ValueError, where=f'{split}_evaluator: '):
-                differ = sorted(listed(path)) != sorted(image for one in read for image in listed(one))
-            if differ:
-                raise UserError(
-                    f'{split}_evaluator.ann_file={path} has other images than {shorten(list(map(str, read)))}, which '
-                    f'{split}_dataloader reads: set both to the same file'
-                )
+        own = path.is_file() and path.suffix == '.json'
+        if len(read) == 1 and (not own or path.samefile(read[0])):
+            continue
+        with user_errors(ValueError, where=f'{split}_evaluator: '):
+            images = sorted(image for one in read for image in listed(one))
+            differ = own and sorted(listed(path)) != images
+        if differ:
+            raise UserError(
+                f'{split}_evaluator.ann_file={path} has other images than {shorten(list(map(str, read)))}, which '
+                f'{split}_dataloader reads: set both to the same file'
+            )
+        same = [first for (first, _), (second, _) in pairwise(images) if first == second]
+        if same and type_name(evaluator).endswith(('CocoMetric', 'LVISMetric')):
+            raise UserError(
+                f'{split}_dataloader: several images have the id {same[0]}, by which AP tells them apart: give the '
+                f'images of {shorten(list(map(str, read)))} different ids'
+            )
 
 
 def _things(dataset: Mapping[str, Any]) -> Sequence[str] | None:
@@ -162,15 +172,14 @@ def check_backbone(backbone: nn.Module, init_cfg: Mapping[str, Any], checkpoint:
 def check_classes_of_data(model: Mapping[str, Any], datasets: Mapping[str, Any]) -> None:
     """Checks that built datasets number their classes equally, have a color for each, and fit a classifier's head."""
     numbers: dict[str, int] = {}
-    if 'language_model' in model:  # it finds classes by their names
-        return
     for split, dataset in datasets.items():
         metas = getattr(dataset, 'metainfo', None) or {}
         for meta in metas if isinstance(metas, list | tuple) else [metas]:
             classes, palette = meta.get('classes') or (), meta.get('palette')
             if isinstance(classes, str) or not all(isinstance(name, str) for name in classes):
                 continue
-            if moved := [name for i, name in enumerate(classes) if numbers.setdefault(name, i) != i]:
+            moved = [name for i, name in enumerate(classes) if numbers.setdefault(name, i) != i]
+            if moved and 'language_model' not in model:  # which finds classes by their names
                 raise UserError(
                     f'the data of {split} numbers the class {moved[0]} otherwise than the data before it: give all '
                     f'datasets the same classes in the same order. Here: {shorten(classes, 100)}'
@@ -372,16 +381,20 @@ def check_training_samples(dataset: Any) -> None:
     An augmentation whose sizes do not fit each other, such as a border wider than the mosaic that it cuts, otherwise
     trains without an object and without a word. The random generators stay as they are.
     """
-    inner = next(innermost_datasets(dataset))
+    parts = list(innermost_datasets(dataset))
+    inner = parts[0]
     if not hasattr(inner, 'get_data_info') or not hasattr(inner, 'pipeline'):
         return
-    infos = (inner.get_data_info(index) for index in range(min(len(inner), len(dataset), 1000)))
-    annotated = (
-        i for i, info in enumerate(infos) if any(not a.get('ignore_flag') for a in info.get('instances') or ())
-    )
-    tried = list(islice(annotated, MOST_TRIED))
-    is_whole = len(list(innermost_datasets(dataset))) == 1 and 0 < len(inner) <= min(len(dataset), 1000)
-    if not tried and is_whole and 'instances' in inner.get_data_info(0):
+
+    def annotated(part: Any) -> Iterator[int]:
+        for index in range(min(len(part), len(dataset), 1000)):
+            if any(not one.get('ignore_flag') for one in part.get_data_info(index).get('instances') or ()):
+                yield index
+
+    tried = list(islice(annotated(inner), MOST_TRIED))
+    is_whole = sum(map(len, parts)) <= len(dataset) and all(0 < len(part) <= 1000 for part in parts)
+    known = is_whole and all(hasattr(one, 'get_data_info') and 'instances' in one.get_data_info(0) for one in parts)
+    if known and not any(True for part in parts for _ in annotated(part)):
         names = shorten((getattr(inner, 'metainfo', None) or {}).get('classes') or ())
         raise UserError(f'no training image has an object of the classes {names}: are they those of the annotations?')
     with preserved_generators():

@@ -65,10 +65,11 @@ def open_sources(sources: Sequence[str], out: Path, every: int = 1) -> InputImag
         if not paths:
             raise UserError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
     else:  # names of drawings must not have `..`
-        paths = [source if source.startswith(HTTP) else os.path.abspath(source) for source in sources]
+        paths = [source if source.startswith(HTTP) else os.path.abspath(source) for source in dict.fromkeys(sources)]
         folder = os.path.commonpath([os.path.dirname(path) for path in paths if not path.startswith(HTTP)] or [os.sep])
-        if os.path.realpath(folder) == os.path.realpath(out / 'vis'):
-            raise UserError(f'drawings would replace the images in {folder}: choose another --out')
+        own = {os.path.realpath(path) for path in paths if not path.startswith(HTTP)}
+        if replaced := [path for path in paths if os.path.realpath(out / 'vis' / _name(path, folder)) in own]:
+            raise UserError(f'the drawing of {replaced[0]} would replace one of the images: choose another --out')
     return InputImages(((_name(path, folder), _read(path)) for path in paths), len(paths))
 
 
