@@ -24,6 +24,19 @@ def test_equals_timms_classifier_with_the_same_weights(size):
     assert not torch.allclose(always_shifted.eval()(image)[3].mean((2, 3)), expected, rtol=1e-2)
 
 
+@pytest.mark.parametrize('assign', [True, False])
+def test_weights_fill_a_model_from_the_meta_device(assign):
+    source = small_swin().eval()
+    with torch.device('meta'):
+        model = small_swin().eval()
+    if not assign:
+        model.to_empty(device='cpu')
+    model.load_state_dict(source.state_dict(), assign=assign)
+    image = torch.randn(1, 3, 64, 96)
+    for actual, expected in zip(model(image), source(image), strict=True):
+        assert torch.equal(actual, expected)
+
+
 @pytest.mark.parametrize('size', [(224, 224), (448, 224), (161, 223)])
 def test_equals_mmdets_with_the_same_weights(size):
     theirs = mmdets_model()

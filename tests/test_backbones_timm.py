@@ -182,6 +182,36 @@ def test_a_convolutional_model_keeps_its_batch_statistics(tmp_path):
     assert_near('feature map', backbone(x)[-1], model.forward_intermediates(x, indices=[4], intermediates_only=True)[0])
 
 
+def test_published_weights_fit_other_channels_and_models_without_a_head(tmp_path):
+    """As in timm: colors of the first convolution are summed. Old files of torch count no batches."""
+    model = timm.create_model('resnet18')
+    state_dict = {key: value for key, value in model.state_dict().items() if 'num_batches' not in key}
+    torch.save(state_dict, tmp_path / 'resnet18.pth')
+    init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'resnet18.pth'))
+    backbone = TimmBackbone('resnet18', timm_args=dict(in_chans=1, num_classes=0), init_cfg=init_cfg)
+    backbone.init_weights()
+    ours = backbone.net.model
+    assert torch.equal(ours.conv1.weight, model.conv1.weight.sum(dim=1, keepdim=True))
+    assert torch.equal(ours.layer4[1].conv2.weight, model.layer4[1].conv2.weight)
+
+
+@pytest.mark.parametrize('options', [dict(frozen_stages=1), {}], ids=['frozen stages', 'layer decay'])
+def test_models_without_groups_are_named(options):
+    with torch.device('meta'), pytest.raises(ValueError, match='MetaFormer of timm has no group_matcher, which frozen'):
+        TimmBackbone('caformer_s18', out_indices=(0,), **options).get_layer_depth('net.model.stem.conv.weight')
+
+
+def test_norms_of_timm_are_not_decayed():
+    model = TimmBackbone('vit_tiny_patch16_224', timm_args=VIT_ARGS | dict(norm_layer='rmsnorm'))
+    rules = dict(decay_rate=0.7, norm_decay_mult=0.0)
+    config = dict(optimizer=dict(type='AdamW', lr=1.0, weight_decay=0.1))
+    groups = LayerDecayOptimWrapperConstructor(config, rules)(model).param_groups
+    names = {id(p): name for name, p in model.named_parameters()}
+    decayed = {names.get(id(p), '') for group in groups for p in group['params'] if group['weight_decay']}
+    assert 'net.model.blocks.0.mlp.fc1.weight' in decayed
+    assert not any('norm' in name for name in decayed)
+
+
 def small(name, out_indices=(0, 1), **kwargs):
     return TimmBackbone(name, out_indices=out_indices, timm_args=CASES[name][0]['timm_args'], **kwargs)
 

@@ -62,13 +62,24 @@ def test_a_second_state_dict_in_the_file_is_named(read, average, tmp_path):
         [dict(type='Pretrained', checkpoint='pvt.pth')],
         'pvt.pth',
         dict(type='Pretrained'),
-        dict(type='Pretrained', checkpoint='pvt.pth', prefix='backbone.'),
+        dict(type='Pretrained', checkpoint='pvt.pth', prefix='neck.'),
         dict(type='Kaiming', layer='Conv2d'),
     ],
 )
 def test_other_forms_of_init_cfg_are_refused_not_half_loaded(init_cfg):
     with pytest.raises(UserError, match=r'init_cfg=.* must be dict'):
         PVT(ARCH, init_cfg=init_cfg).init_weights()
+
+
+def test_the_prefix_of_mmengines_init_cfg_is_that_of_the_backbone(tmp_path):
+    source = randomize(small_pvt())
+    torch.save({f'backbone.{key}': value for key, value in source.state_dict().items()}, tmp_path / 'detector.pth')
+    init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'detector.pth'))
+    model = PVT(ARCH, init_cfg=dict(init_cfg, prefix='backbone.'))
+    model.init_weights()
+    assert_same_weights(model, source)
+    with pytest.raises(UserError, match='is found without prefix'):
+        PVT(ARCH, init_cfg=dict(init_cfg, prefix='neck')).init_weights()
 
 
 def test_what_may_keep_its_start_is_named_in_init_cfg(tmp_path):

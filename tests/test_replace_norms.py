@@ -2,12 +2,15 @@
 
 import copy
 import threading
+from contextlib import nullcontext
 
 import pytest
 import timm
 import torch
 import torch.nn.functional as F
+from mmpretrain.models import MAEViT
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from tests.helpers.compare import assert_same_with_gradients
 from tests.helpers.third_party import MODELS, maps, vit, with_random_norms
@@ -283,6 +286,52 @@ def test_attention_masks_limit_sequences_as_in_the_reference(by_name):
     is_inside = mask.bool() & (torch.arange(10) > 0)
     expected = torch.where(is_inside[..., None], inside, expected)
     assert_same_with_gradients(actual, expected, dict(x=x) | dict(norm.named_parameters()))
+
+
+def test_torch_hides_padding_where_its_mask_is_true():
+    torch.manual_seed(3)
+    layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True, dtype=torch.float64)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    replace_norms(encoder, dict(type='DTN'), grid='sequence')
+    x = torch.randn(2, 10, 16, dtype=torch.float64)
+    out = encoder(x, src_key_padding_mask=torch.arange(10) >= torch.tensor([10, 6])[:, None])
+    torch.testing.assert_close(out[1, :6], encoder(x[1:, :6])[0])
+
+
+@pytest.mark.parametrize('lengths', [(10, 7, 2), (10, 9, 3)], ids=['equal', 'other'])
+def test_checkpointing_of_two_forward_passes_needs_equal_padding(lengths):
+    """Two passes before one backward pass: the recomputation knows the padding of the last one only."""
+    model, x, mask = padded_sequences()
+    norm = model.norm.forward
+    model.norm.forward = lambda x: checkpoint(norm, x, use_reentrant=False)
+    x.requires_grad_()
+    other = (torch.arange(10) < torch.tensor(lengths)[:, None]).long()
+    losses = [model(x, one).square().sum() for one in (mask, other)]
+    fits = lengths == (10, 7, 2)
+    with nullcontext() if fits else pytest.raises(RuntimeError, match='an earlier one had another: call backward'):
+        sum(losses).backward()
+    for one in (mask, other):  # one after the other
+        model(x, one).sum().backward()
+
+
+@pytest.mark.parametrize(
+    ('make', 'message'),
+    [
+        (lambda: timm.create_model('nest_tiny'), 'NesT reorders its tokens'),
+        (lambda: MAEViT(dict(embed_dims=16, num_layers=1, num_heads=2, feedforward_channels=16), 32, 8), 'leaves out'),
+    ],
+    ids=['NesT', 'MAE'],
+)
+def test_models_that_lose_the_grid_are_refused(make, message):
+    with torch.device('meta'), pytest.raises(ValueError, match=message):
+        replace_norms(make(), dict(type='DTN'))
+
+
+def test_a_norm_with_an_activation_stays():
+    block = nn.Sequential()
+    block.attn, block.norm = nn.MultiheadAttention(8, 2), timm.layers.LayerNormAct(8, act_layer=nn.ReLU)
+    with pytest.raises(ValueError, match='norm is a LayerNormAct with an activation, which would be lost'):
+        replace_norms(block, dict(type='DTN'))
 
 
 def test_an_attention_mask_does_not_outlive_its_forward_pass():

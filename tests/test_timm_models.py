@@ -65,6 +65,28 @@ def test_timm_s_optimizer_decays_no_positions():
     assert 'backbone.stages.0.blocks.0.mlp.fc1.weight' in names
 
 
+def test_layer_decay_of_timm_follows_the_depth():
+    model = timm.create_model('pvt_mini_dtn', img_size=64)
+    groups = create_optimizer_v2(model, opt='adamw', lr=1.0, layer_decay=0.5).param_groups
+    scales = {id(p): group['lr_scale'] for group in groups for p in group['params']}
+    depths = {name: model.backbone.get_layer_depth(name, 'backbone.') for name, _ in model.named_parameters()}
+    for name, p in model.named_parameters():
+        depth, count = depths[name]
+        assert scales[id(p)] == 0.5 ** (count - 1 - depth), name
+
+
+def test_the_head_is_replaced_as_timm_s():
+    model = timm.create_model('pvt_mini_dtn', img_size=64).eval()
+    features = model.forward_features(image := torch.randn(1, 3, 64, 64))
+    model.reset_classifier(7)
+    assert (model.num_classes, model(image).shape) == (7, (1, 7))
+    assert torch.equal(model.forward_head(features), model(image))
+    model.reset_classifier(0)
+    assert torch.equal(model(image), features)
+    with pytest.raises(ValueError, match="global_pool='avg' must be None"):
+        model.reset_classifier(7, 'avg')
+
+
 @pytest.mark.parametrize('cls', BACKBONES)
 def test_a_backbone_is_saved_with_its_arguments(cls, tmp_path):
     arguments = BACKBONES[cls] | dict(token_norm_cfg=dict(type='DTN', eps=1e-3), stem_cfg=dict(type='DualPatchEmbed'))

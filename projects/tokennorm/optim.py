@@ -72,5 +72,11 @@ class LayerDecayOptimWrapperConstructor(DefaultOptimWrapperConstructor):
             group['lr'] = group.get('lr', self.base_lr) * scale
             parent, _, leaf = name.rpartition('.')
             custom = any(key in f'{parent}.{leaf}' for key in self.paramwise_cfg.get('custom_keys', {}))
-            if leaf in UNDECAYED and not custom and self.base_wd is not None:
+            if custom or self.base_wd is None:
+                continue
+            of_norm = 'norm' in type(module.get_submodule(parent)).__name__.lower() and leaf == 'weight'
+            of_norms = self.paramwise_cfg.get('norm_decay_mult')
+            if leaf in UNDECAYED:
                 group['weight_decay'] = 0.0
+            elif own is not None and of_norm and of_norms is not None:  # mmengine does not know RMSNorm
+                group['weight_decay'] = self.base_wd * of_norms

@@ -36,7 +36,7 @@ _VARIANTS: dict[str, dict[str, Any]] = {
 class Classifier(nn.Module):
     """A backbone and a linear head, with the attributes that timm's training and validation scripts read.
 
-    It has no `group_matcher` (layer decay) and no `set_grad_checkpointing`; `with_cp=True` checkpoints activations.
+    It has no `set_grad_checkpointing`; `with_cp=True` checkpoints activations. Its features are pooled already.
     """
 
     def __init__(
@@ -44,17 +44,36 @@ class Classifier(nn.Module):
     ) -> None:
         super().__init__()
         self.backbone = backbone
-        self.num_classes = num_classes
         self.num_features = backbone.feature_info[-1]['num_chs']
         self.head_drop = nn.Dropout(drop_rate)
-        self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
+        self.reset_classifier(num_classes)
         sides = (img_size, img_size) if isinstance(img_size, int) else tuple(img_size)
         mean, std = timm.data.IMAGENET_DEFAULT_MEAN, timm.data.IMAGENET_DEFAULT_STD
         self.pretrained_cfg = dict(num_classes=num_classes, input_size=(in_chans, *sides), mean=mean, std=std)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, in_chans, H, W) -> logits (B, num_classes)."""
-        return self.head(self.head_drop(self.backbone(x)[-1]))
+        return self.forward_head(self.forward_features(x))
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        """(B, in_chans, H, W) -> features (B, num_features): the class token, or means over all tokens."""
+        return self.backbone(x)[-1]
+
+    def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
+        """(B, num_features) -> logits (B, num_classes), or the features with dropout."""
+        x = self.head_drop(x)
+        return x if pre_logits else self.head(x)
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """Replaces the linear head by a new one. The pooling is the backbone's; another raises `ValueError`."""
+        if global_pool is not None:
+            raise ValueError(f'global_pool={global_pool!r} must be None: the backbone pools')
+        self.num_classes = num_classes
+        self.head = nn.Linear(self.num_features, num_classes) if num_classes else nn.Identity()
+
+    def group_matcher(self, coarse: bool = False) -> Callable[[str], int]:
+        """The depth of a parameter by its name, for timm's layer decay."""
+        return lambda name: self.backbone.get_layer_depth(name, 'backbone.')[0]
 
     def get_classifier(self) -> nn.Module:
         """The linear head."""

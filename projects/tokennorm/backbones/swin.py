@@ -87,6 +87,11 @@ class WindowAttention(nn.Module):
         self.relative_position_bias_table = nn.Parameter(torch.empty((2 * window - 1) ** 2, num_heads))
         self.register_buffer('relative_position_index', relative_positions(window), persistent=False)
 
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        places = relative_positions(self.window)  # no state dict has them, and a module from the meta device has none
+        self.relative_position_index = places.to(self.relative_position_bias_table.device)
+
     def forward(self, x: Tensor, shift: tuple[int, int], mask: Tensor | None) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C). `mask` is the result of `shift_mask`, or None without a shift."""
         batch_size, height, width = x.shape[:3]

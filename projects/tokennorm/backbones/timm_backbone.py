@@ -30,6 +30,11 @@ def group_by_depth(model: nn.Module, coarse: bool = False) -> dict[str, int]:
     """
     from timm.models._manipulate import group_with_matcher
 
+    if not hasattr(model, 'group_matcher'):
+        raise ValueError(
+            f'TimmBackbone: {type(model).__name__} of timm has no group_matcher, which frozen_stages and layer decay '
+            'need'
+        )
     modules = model.named_modules() if coarse else [('', model)]
     return group_with_matcher(chain(model.named_parameters(), modules), model.group_matcher(coarse), reverse=True)
 
@@ -69,10 +74,10 @@ class TimmBackbone(Backbone):
     """Feature maps of one of timm's models, with token normalization layers and Dual PatchNorm as options.
 
     Nothing is downloaded. Weights come from `init_cfg` only; without it timm's own initialization stays. A file may
-    have timm's names, or the authors' if timm converts them. Weights of another patch size or image size are resampled:
-    `timm_args=dict(patch_size=16)` gives DINOv2, whose patches have 14 pixels, the stride 16. Images of any size need
-    `timm_args=dict(dynamic_img_size=True, dynamic_img_pad=True)` in ViTs and `dict(strict_img_size=False)` in Swin. The
-    final norm of a ViT is skipped.
+    have timm's names, or the authors' if timm converts them. Weights of another patch size, image size or number of
+    `in_chans` are resampled as timm does: `timm_args=dict(patch_size=16)` gives DINOv2, whose patches have 14 pixels,
+    the stride 16. Images of any size need `timm_args=dict(dynamic_img_size=True, dynamic_img_pad=True)` in ViTs and
+    `dict(strict_img_size=False)` in Swin. The final norm of a ViT is skipped.
 
     The model's `group_matcher` assigns parameters to stages or blocks, for freezing and for learning rates that decay
     with depth: blocks in ViT and Swin, whole stages in PVTv2.
@@ -198,11 +203,13 @@ class TimmBackbone(Backbone):
         backbone's keys."""
         if any(key.startswith('net.') for key in state_dict):
             return Converted(state_dict)
+        import timm
+
         model, filter_fn = checkpoint_filter(self._create)
         whole = model.state_dict()
         if '_conv_stem.weight' in state_dict and len(whole) == len(state_dict):  # lukemelas' EfficientNet: timm's order
             state_dict = dict(zip(whole, state_dict.values(), strict=True))
-        published = _filtered(state_dict, filter_fn, model)
+        published = dict(_filtered(state_dict, filter_fn, model))
         num_known = len(whole.keys() & published.keys())
         if num_known < len(whole) / 2:
             raise ValueError(
@@ -210,12 +217,20 @@ class TimmBackbone(Backbone):
                 f'{type(model).__name__}, and keys such as {shorten(list(state_dict), 3)}. Set model_name to the model '
                 'that they belong to'
             )
-        left_out = set(whole) - self.names_in_timm
+        added = [key for key in whole if key.endswith('num_batches_tracked') and key not in published]  # old torch
+        published |= {key: whole[key] for key in added}
+        heads, convs = (_names(model.pretrained_cfg.get(key)) for key in ('classifier', 'first_conv'))
+        of_heads = tuple(f'{name}.' for name in heads)  # also in files for a model with num_classes=0
+        left_out = (set(whole) - self.names_in_timm) | {key for key in published if key.startswith(of_heads)}
+        for key in (f'{name}.weight' for name in convs):
+            if key in published and published[key].shape[1:2] != whole[key].shape[1:2]:
+                published[key] = timm.models.adapt_input_conv(whole[key].shape[1], published[key])
         replaced = {name for name, module in self.named_modules() if isinstance(module, GridNormAdapter)}
         kept = {_storage(value) for value in published.values()}
         unused = {key for key, value in state_dict.items() if key not in published and _storage(value) not in kept}
         converted = Converted({})
         converted.unused += unused | left_out
+        converted.added += [f'net.model.{key}' for key in added]
         for key, value in published.items():
             if key not in left_out:
                 name, _, last = f'net.model.{key}'.rpartition('.')
@@ -238,6 +253,10 @@ def _filtered(
             f'timm cannot convert these weights to {type(model).__name__}: {type(error).__name__}: {error}. Set '
             'model_name to the model that they belong to'
         ) from error
+
+
+def _names(entry: str | Sequence[str] | None) -> Sequence[str]:
+    return [entry] if isinstance(entry, str) else entry or ()
 
 
 def _storage(tensor: Tensor) -> int:

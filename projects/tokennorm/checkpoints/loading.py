@@ -49,14 +49,19 @@ class LoadReport:
 def load_from_init_cfg(model: nn.Module, init_cfg: Any) -> None:
     """Calls `load_pretrained` with `dict(type='Pretrained', checkpoint=..., allow_missing=...)` and logs its report."""
     known = isinstance(init_cfg, Mapping) and init_cfg.get('type') == 'Pretrained' and 'checkpoint' in init_cfg
-    if not known or set(init_cfg) - {'type', 'checkpoint', 'allow_missing'}:
+    if not known or set(init_cfg) - {'type', 'checkpoint', 'allow_missing', 'prefix'} or not _is_stripped(init_cfg):
         raise UserError(
             f"init_cfg={init_cfg} must be dict(type='Pretrained', checkpoint=...) with a file, a URL or a work "
-            'directory; allow_missing=[...] in it lists parameters, with * for anything, that may stay initialized'
+            'directory; allow_missing=[...] in it lists parameters, with * for anything, that may stay initialized. '
+            "A detector's or classifier's `backbone.` is found without prefix"
         )
     allow_missing = init_cfg.get('allow_missing', ())
     allow_missing = [allow_missing] if isinstance(allow_missing, str) else allow_missing
     print_log(str(load_pretrained(model, init_cfg['checkpoint'], allow_missing)), logger='current')
+
+
+def _is_stripped(init_cfg: Mapping[str, Any]) -> bool:
+    return init_cfg.get('prefix', 'backbone').removesuffix('.') == 'backbone'
 
 
 def load_pretrained(model: nn.Module, checkpoint: str | Path, allow_missing: Sequence[str] = ()) -> LoadReport:

@@ -35,6 +35,7 @@ class StemProjection(nn.Module):
         return rearrange(self.stem(x), 'b h w d -> b d h w')
 
 
+MASKS = dict(attention_mask=False, src_key_padding_mask=True)  # arguments, and whether True hides a token
 WINDOWED = (nn.Conv2d, nn.Unfold, nn.MaxPool2d, nn.AvgPool2d, StemProjection)
 
 
@@ -52,13 +53,21 @@ def _same(a: int, b: int) -> bool:
     return statically_known_true(a == b) if torch.compiler.is_exporting() else a == b
 
 
-def lengths_of(mask: Any) -> Tensor | None:
-    """Number of tokens in each sequence of a padding mask (B, T), (B,); None for what is not one."""
+def _equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    both = [(a, b) for a, b in zip(one, other, strict=True) if a is not b]
+    return all(torch.equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a == b for a, b in both)
+
+
+def lengths_of(mask: Any, hides: bool = False) -> Tensor | None:
+    """Number of tokens in each sequence of a padding mask (B, T), (B,); None for what is not one.
+
+    True, or another number than 0, is a token; with `hides`, as in torch's masks, it is padding.
+    """
     if not isinstance(mask, Tensor) or mask.ndim != 2:
         return None
-    mask = mask.bool()
+    mask = mask.bool() ^ hides
     if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
-        raise ValueError("attention_mask hides tokens before others: pad sequences at their end, padding_side='right'")
+        raise ValueError("the mask hides tokens before others: pad sequences at their end, padding_side='right'")
     return mask.sum(dim=1)
 
 
@@ -71,8 +80,9 @@ class GridRecord:
 
     They come from convolutions, unfoldings, poolings, TokenNorm stems, replaced norms, and from pairs (H, W) among the
     arguments of blocks. Of two grids with the same number of tokens the later one counts, which is right in pyramids.
-    Activation checkpointing recomputes with the record of the last forward pass: after two forward passes with images
-    of different shapes, 14 x 16 tokens may be taken for 16 x 14.
+    Activation checkpointing recomputes with the record of the last forward pass. So two forward passes with different
+    padding before one backward pass are refused, and if their images have different shapes, 14 x 16 tokens may be taken
+    for 16 x 14.
     """
 
     def __init__(self) -> None:
@@ -80,14 +90,16 @@ class GridRecord:
         self.image: tuple[int, int] | None = None
         self.batch = 0
         self.image_sizes: Tensor | None = None
-        self.mask_place: int | None = None  # of `attention_mask` among the model's arguments
+        self.mask_places: dict[str, int] = {}  # of `MASKS` among the model's arguments
+        self.pending: list[tuple[Any, ...]] = []  # notes of the forward passes since the last recomputation
+        self.recomputed = False  # since the last forward pass
         self.lengths: Tensor | None = None
         self.thread: int | None = None  # that is in the model's forward pass
 
     def watch(self, model: nn.Module, blocks: Sequence[nn.Module]) -> None:
         """Registers hooks that follow the forward passes of a model and of its blocks."""
         names = list(inspect.signature(model.forward).parameters)
-        self.mask_place = names.index('attention_mask') if 'attention_mask' in names else None
+        self.mask_places = {name: names.index(name) for name in MASKS if name in names}
         model.register_forward_pre_hook(self._start, with_kwargs=True)
         model.register_forward_hook(self._end, always_call=True)
         for module in model.modules():
@@ -123,7 +135,18 @@ class GridRecord:
 
     def is_current(self) -> bool:
         """Whether the model itself is being called, not timm's `forward_features`, or activations are recomputed."""
-        return self.thread is not None or torch._C._current_graph_task_id() != -1
+        if self.thread is not None or torch._C._current_graph_task_id() == -1:
+            return self.thread is not None
+        earlier, self.pending, self.recomputed = self.pending, [self._notes()], True
+        if not all(_equal(one, self._notes()) for one in earlier):
+            raise RuntimeError(
+                'activation checkpointing recomputes with the padding of the last forward pass, and an earlier one had '
+                'another: call backward() after each, or set with_cp=False'
+            )
+        return True
+
+    def _notes(self) -> tuple[Any, ...]:
+        return self.image, self.image_sizes, self.lengths
 
     def _is_other_thread(self) -> bool:
         return bool((thread := this_thread()) and self.thread and self.thread != thread)
@@ -137,12 +160,16 @@ class GridRecord:
             raise RuntimeError('replace_norms: another thread calls the model; give each its own, copy.deepcopy(model)')
         self.thread = this_thread()
         self.grids.clear()
-        by_place = args[self.mask_place] if self.mask_place is not None and self.mask_place < len(args) else None
-        self.lengths = lengths_of(kwargs.get('attention_mask', by_place))
+        given = {name: args[place] for name, place in self.mask_places.items() if place < len(args)} | kwargs
+        masks = ((given[name], hides) for name, hides in MASKS.items() if given.get(name) is not None)
+        self.lengths = next((lengths_of(mask, hides) for mask, hides in masks), None)
         images = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim == 4]
         self.image = tuple(images[0].shape[-2:]) if images else None
         self.batch = images[0].shape[0] if images else 0
         self.image_sizes = image_sizes_of(images[0]) if images else None
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            self.pending = [*([] if self.recomputed else self.pending[-8:]), self._notes()]
+            self.recomputed = False
 
     def _after_windows(self, module: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
         if isinstance(module, nn.Unfold):

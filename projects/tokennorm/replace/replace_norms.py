@@ -49,7 +49,8 @@ def replace_norms(
         grid: Layout of (B, T, C): (H, W) or 'sequence', one value or a dict by such patterns. None, or no match, takes
             the grid from the forward pass: from the shapes in convolutions, unfoldings, poolings and the arguments of
             the blocks. A sequence that matches none of them is taken for a square. With 'sequence', tokens that the
-            model's `attention_mask` (B, T) hides do not count in statistics across tokens.
+            model's `attention_mask`, or torch's `src_key_padding_mask`, (B, T), hides do not count in statistics
+            across tokens.
         num_prefix_tokens: Class and other tokens before the grid, which are normalized as by LayerNorm. None asks the
             model; a sequence may then also be without them.
 
@@ -58,16 +59,16 @@ def replace_norms(
 
     Raises:
         ValueError: if there is no norm to replace, if the heads of a norm are unknown or do not divide its channels, or
-            if the model reorders its tokens or leaves some out, as Hiera. The model is then unchanged. A forward pass
-            raises if a grid is unknown.
+            if the model reorders its tokens or leaves some out, as Hiera, NesT and MAE. The model is then unchanged. A
+            forward pass raises if a grid is unknown.
     """
-    if any(type(module).__name__ == 'Unroll' for module in model.modules()):
-        raise ValueError(
-            'replace_norms: Hiera reorders its tokens by attention window, so that their grid is lost. '
-            'SAM2-Hiera keeps it: timm has sam2_hiera_tiny'
-        )
     for module in model.modules():
-        if type(module).__name__ in ('NaFlexVit', 'PatchDropout'):  # of timm
+        if name := {'Unroll': 'Hiera', 'Nest': 'NesT'}.get(type(module).__name__):
+            raise ValueError(
+                f'replace_norms: {name} reorders its tokens by attention window, so that their grid is lost. '
+                'SAM2-Hiera keeps it: timm has sam2_hiera_tiny'
+            )
+        if type(module).__name__ in ('NaFlexVit', 'PatchDropout') or hasattr(module, 'random_masking'):  # timm's, MAE's
             raise ValueError(
                 f'replace_norms: {type(module).__name__} packs or leaves out patches, so that their grid is lost; '
                 'use a ViT of another kind, without patch_drop_rate'
@@ -153,6 +154,8 @@ def _heads(model: nn.Module, name: str, num_heads: int | Mapping[str, int] | Non
 def _norm_like(model: nn.Module, name: str, cfg: Mapping[str, Any], num_heads: int) -> nn.Module:
     """Builds a normalizer with the weight, bias, eps, device, dtype and mode of a norm."""
     old = model.get_submodule(name)
+    if not isinstance(getattr(old, 'act', None), nn.Identity | None):  # timm's LayerNormAct
+        raise ValueError(f'replace_norms: {name} is a {type(old).__name__} with an activation, which would be lost')
     if len(shape_of(old)) != 1:
         raise ValueError(f'replace_norms: {name} normalizes {shape_of(old)}, not only channels')
     try:
