@@ -123,10 +123,12 @@ def test_the_learning_rate_follows_the_batch(optimizer, power):
     assert math.isclose(scaled_lr(0.01, optimizer, 16, 64)[0], 0.01 * 4**power)
 
 
-@pytest.mark.parametrize('base', [2, 16], ids=['of one batch', 'of all GPUs'])
-def test_accumulated_batches_are_of_one_step(base):
+@pytest.mark.parametrize(
+    'auto', [dict(base_batch_size=2), dict(base_batch_size=16), dict(base_batch_size=4, images_per_step=16)], ids=str
+)
+def test_accumulated_batches_are_of_one_step(auto):
     loader = SimpleNamespace(batch_sampler=SimpleNamespace(batch_size=2))
-    cfg = Config(dict(optim_wrapper=dict(accumulative_counts=8), auto_scale_lr=dict(base_batch_size=base)))
+    cfg = Config(dict(optim_wrapper=dict(accumulative_counts=8), auto_scale_lr=auto))
     cfg.train_dataloader = dict(batch_size=2)
     assert images_per_step(SimpleNamespace(train_dataloader=loader, cfg=cfg)) == batch_of_lr(cfg) == 16
 

@@ -78,6 +78,7 @@ def test_a_drawing_replaces_no_input(tmp_path):
     for names in (['vis/a.png'], ['a.png', 'vis/a.png'], ['link.png', 'a.png']):
         with pytest.raises(UserError, match=r'the drawing of .* would replace one of the images: choose another --out'):
             open_sources([str(tmp_path / name) for name in names], tmp_path)
+    open_sources([str(tmp_path / 'vis' / 'a.png')], tmp_path, drawings=False)
     open_sources([str(tmp_path / 'vis' / 'a.png')], tmp_path / 'vis')
     assert open_sources([str(tmp_path / name) for name in ('a.png', 'other.png', 'a.png')], tmp_path).count == 2
 

@@ -2,7 +2,6 @@
 
 import copy
 import threading
-from contextlib import nullcontext
 
 import pytest
 import timm
@@ -298,20 +297,52 @@ def test_torch_hides_padding_where_its_mask_is_true():
     torch.testing.assert_close(out[1, :6], encoder(x[1:, :6])[0])
 
 
-@pytest.mark.parametrize('lengths', [(10, 7, 2), (10, 9, 3)], ids=['equal', 'other'])
-def test_checkpointing_of_two_forward_passes_needs_equal_padding(lengths):
-    """Two passes before one backward pass: the recomputation knows the padding of the last one only."""
+@pytest.mark.parametrize('use_reentrant', [True, False])
+def test_checkpointing_knows_the_padding_of_each_forward_pass(use_reentrant):
+    """Passes with and without padding before one backward pass, one without any, and one after the other."""
     model, x, mask = padded_sequences()
-    norm = model.norm.forward
-    model.norm.forward = lambda x: checkpoint(norm, x, use_reentrant=False)
     x.requires_grad_()
-    other = (torch.arange(10) < torch.tensor(lengths)[:, None]).long()
-    losses = [model(x, one).square().sum() for one in (mask, other)]
-    fits = lengths == (10, 7, 2)
-    with nullcontext() if fits else pytest.raises(RuntimeError, match='an earlier one had another: call backward'):
-        sum(losses).backward()
-    for one in (mask, other):  # one after the other
-        model(x, one).sum().backward()
+
+    def gradients():
+        model(x, mask.flip(0))  # a pass whose loss is skipped
+        sum(model(x, one).square().mean() for one in (None, mask, mask[[1, 0, 2]], None)).backward()
+        model(x, mask).mean().backward()
+        values = [x.grad, *(p.grad for p in model.parameters())]
+        model.zero_grad(), setattr(x, 'grad', None)
+        return values
+
+    expected, norm = gradients(), model.norm.forward
+    model.norm.forward = lambda x: checkpoint(norm, x, use_reentrant=use_reentrant)
+    for actual, value in zip(gradients(), expected, strict=True):
+        torch.testing.assert_close(actual, value)
+
+
+def test_checkpointing_knows_the_grid_of_each_forward_pass():
+    """14 x 16 and 16 x 14 have equally many tokens."""
+    model = vit(dynamic_img_size=True)
+    replace_norms(model, dict(type='DTN'))
+    images = torch.randn(1, 3, 32, 48), torch.randn(1, 3, 48, 32)
+
+    def gradients():
+        sum(model(image).square().mean() for image in images).backward()
+        values = [p.grad for p in model.parameters() if p.grad is not None]
+        model.zero_grad()
+        return values
+
+    expected = gradients()
+    model.set_grad_checkpointing()
+    for actual, value in zip(gradients(), expected, strict=True):
+        torch.testing.assert_close(actual, value)
+
+
+def test_a_mask_of_one_of_two_sequences_limits_neither():
+    torch.manual_seed(1)
+    model = nn.Transformer(16, 2, 1, 1, 16, dropout=0.0, batch_first=True, dtype=torch.float64).eval()
+    replace_norms(model, dict(type='DTN'), include='decoder.layers.*', num_heads=2, grid='sequence')
+    source, target = torch.randn(2, 10, 16, dtype=torch.float64), torch.randn(2, 8, 16, dtype=torch.float64)
+    hidden = torch.arange(10) >= torch.tensor([10, 6])[:, None]
+    out = model(source, target, src_key_padding_mask=hidden, memory_key_padding_mask=hidden)
+    torch.testing.assert_close(out[1:], model(source[1:, :6], target[1:]))
 
 
 @pytest.mark.parametrize(

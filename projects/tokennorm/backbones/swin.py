@@ -89,8 +89,9 @@ class WindowAttention(nn.Module):
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
-        places = relative_positions(self.window)  # no state dict has them, and a module from the meta device has none
-        self.relative_position_index = places.to(self.relative_position_bias_table.device)
+        with torch.inference_mode(False), torch.device('cpu'):  # no state dict has it, nor does a meta device
+            index = relative_positions(self.window)
+            self.relative_position_index = index.to(self.relative_position_bias_table.device)
 
     def forward(self, x: Tensor, shift: tuple[int, int], mask: Tensor | None) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C). `mask` is the result of `shift_mask`, or None without a shift."""

@@ -74,10 +74,11 @@ class TimmBackbone(Backbone):
     """Feature maps of one of timm's models, with token normalization layers and Dual PatchNorm as options.
 
     Nothing is downloaded. Weights come from `init_cfg` only; without it timm's own initialization stays. A file may
-    have timm's names, or the authors' if timm converts them. Weights of another patch size, image size or number of
-    `in_chans` are resampled as timm does: `timm_args=dict(patch_size=16)` gives DINOv2, whose patches have 14 pixels,
-    the stride 16. Images of any size need `timm_args=dict(dynamic_img_size=True, dynamic_img_pad=True)` in ViTs and
-    `dict(strict_img_size=False)` in Swin. The final norm of a ViT is skipped.
+    have timm's names, or the authors' if timm converts them. Weights of another patch size or image size, or of 3
+    channels for other `in_chans`, are resampled as timm does: `timm_args=dict(patch_size=16)` gives DINOv2, whose
+    patches have 14 pixels, the stride 16. Images of any size need
+    `timm_args=dict(dynamic_img_size=True, dynamic_img_pad=True)` in ViTs and `dict(strict_img_size=False)` in Swin. The
+    final norm of a ViT is skipped.
 
     The model's `group_matcher` assigns parameters to stages or blocks, for freezing and for learning rates that decay
     with depth: blocks in ViT and Swin, whole stages in PVTv2.
@@ -223,8 +224,9 @@ class TimmBackbone(Backbone):
         of_heads = tuple(f'{name}.' for name in heads)  # also in files for a model with num_classes=0
         left_out = (set(whole) - self.names_in_timm) | {key for key in published if key.startswith(of_heads)}
         for key in (f'{name}.weight' for name in convs):
-            if key in published and published[key].shape[1:2] != whole[key].shape[1:2]:
-                published[key] = timm.models.adapt_input_conv(whole[key].shape[1], published[key])
+            weight, like = published.get(key), whole.get(key)
+            if weight is not None and like is not None and weight.ndim == 4 and weight.shape[1] == 3 != like.shape[1]:
+                published[key] = timm.models.adapt_input_conv(like.shape[1], weight)
         replaced = {name for name, module in self.named_modules() if isinstance(module, GridNormAdapter)}
         kept = {_storage(value) for value in published.values()}
         unused = {key for key, value in state_dict.items() if key not in published and _storage(value) not in kept}

@@ -61,7 +61,7 @@ def load_from_init_cfg(model: nn.Module, init_cfg: Any) -> None:
 
 
 def _is_stripped(init_cfg: Mapping[str, Any]) -> bool:
-    return init_cfg.get('prefix', 'backbone').removesuffix('.') == 'backbone'
+    return init_cfg.get('prefix') in (None, 'backbone', 'backbone.')
 
 
 def load_pretrained(model: nn.Module, checkpoint: str | Path, allow_missing: Sequence[str] = ()) -> LoadReport:

@@ -10,6 +10,9 @@ examples:
 
 import argparse
 import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +109,7 @@ def main(argv: list[str]) -> None:
     with user_errors(ModelFileError, ThresholdError):
         detector = _open_detector(args)
         has_thresholds = detector.recommended is not None
-        source = open_sources(args.path, args.out, args.every)
+        source = open_sources(args.path, args.out, args.every, options.drawings)
         predictor = Predictor(detector, options, source.frame_rate)
     if not is_exported(args.config):
         from tokennorm.config.tree import walk
@@ -116,11 +119,8 @@ def main(argv: list[str]) -> None:
             print(f'The config drops scores below {least:g}; --cfg-options sets the score_thr in its model.test_cfg.')
     if (args.out / 'detections.json').exists():
         print(f'{args.out} has an earlier run: files that are not written again stay in it. --out sets another folder.')
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # of `docker stop`: what is done is kept
-    try:
+    with _sigterm_interrupts():
         results = predict(predictor, source, args.out)
-    finally:
-        signal.signal(signal.SIGTERM, before)
     images, objects = (len(results.content[name]) for name in ('images', 'annotations'))
     shown = f'{results.shown} with scores of at least {predictor.lowest:.3g}{" are drawn" * options.drawings}'
     print(f'{args.out}: detections.json ({objects} detections on {images} images); {shown}')
@@ -139,6 +139,19 @@ def main(argv: list[str]) -> None:
         print(f'{args.path[0]}: the stream ended after {done} frames')
     if failed:
         raise SystemExit(f'error: {"; ".join(failed)}')
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """Has SIGTERM, as of `docker stop`, end as Ctrl+C does: what is done is kept."""
+    if threading.current_thread() is not threading.main_thread():  # the only one that may set handlers
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _open_detector(args: argparse.Namespace) -> Any:

@@ -41,7 +41,7 @@ from tokennorm.engine.hooks.summary import SummaryHook
 from tokennorm.engine.options import TrainOptions
 from tokennorm.engine.resume.schedule import use_settings_of_run
 from tokennorm.engine.resume.training_state import make_resumable
-from tokennorm.engine.schedule import fit_lr, fit_schedule, images_per_step
+from tokennorm.engine.schedule import accumulated, fit_lr, fit_schedule, images_per_step
 from tokennorm.environment import check_mmcv_ops
 from tokennorm.files import make_output_dir
 from tokennorm.messages import UserError
@@ -260,7 +260,8 @@ def fit_schedule_and_lr(runner: Runner, options: TrainOptions, base_batch: int, 
     is_scaled = bool((runner.cfg.get('auto_scale_lr') or {}).get('enable'))  # by mmengine, when training begins
     by_batch = own_data and not is_scaled and not options.sets('optim_wrapper.optimizer.lr')
     if own_data and not is_scaled and runner.cfg.get('auto_scale_lr'):  # for the next run from the config of this one
-        runner.cfg.auto_scale_lr.base_batch_size = images_per_step(runner)
+        total = images_per_step(runner)
+        runner.cfg.auto_scale_lr.update(base_batch_size=total // accumulated(runner.cfg), images_per_step=total)
     rate = fit_lr(runner, options.lr, base_batch if by_batch else 0, not own_schedule)
     runner.register_hook(SummaryHook(schedule, rate))
 

@@ -36,11 +36,12 @@ def accumulated(cfg: Config) -> int:
 def batch_of_lr(cfg: Config) -> int:
     """Returns the total batch that a config's learning rate is for; 0 where the config does not say.
 
-    A `base_batch_size` of one batch on one GPU leaves out accumulated batches, as mmengine does. A larger one is taken
-    as the total: accumulation then makes up for missing GPUs.
+    Training writes it as `images_per_step`. Otherwise a `base_batch_size` of up to one batch on one GPU leaves out
+    accumulated batches, as mmengine does, and a larger one is taken as the total: accumulation makes up for GPUs.
     """
-    base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size', 0)
-    return base * accumulated(cfg) if base == cfg.train_dataloader.get('batch_size') else base
+    auto = cfg.get('auto_scale_lr') or {}
+    base, batch = auto.get('base_batch_size', 0), (cfg.get('train_dataloader') or {}).get('batch_size') or 0
+    return auto.get('images_per_step') or (base * accumulated(cfg) if base <= batch else base)
 
 
 def images_per_step(runner: Runner) -> int:

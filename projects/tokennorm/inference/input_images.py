@@ -52,8 +52,11 @@ def check_sources(sources: Sequence[str]) -> None:
             )
 
 
-def open_sources(sources: Sequence[str], out: Path, every: int = 1) -> InputImages:
-    """Opens inputs that `check_sources` accepts, every Nth frame of a video, without drawings and crops in `out`."""
+def open_sources(sources: Sequence[str], out: Path, every: int = 1, drawings: bool = True) -> InputImages:
+    """Opens inputs that `check_sources` accepts, every Nth frame of a video, without drawings and crops in `out`.
+
+    `drawings` are written there, and must not replace an image.
+    """
     if is_video(sources[0]):
         return _open_video(sources[0], every)
     folder = sources[0]
@@ -68,7 +71,8 @@ def open_sources(sources: Sequence[str], out: Path, every: int = 1) -> InputImag
         paths = [source if source.startswith(HTTP) else os.path.abspath(source) for source in dict.fromkeys(sources)]
         folder = os.path.commonpath([os.path.dirname(path) for path in paths if not path.startswith(HTTP)] or [os.sep])
         own = {os.path.realpath(path) for path in paths if not path.startswith(HTTP)}
-        if replaced := [path for path in paths if os.path.realpath(out / 'vis' / _name(path, folder)) in own]:
+        drawn = [(path, out / 'vis' / f'{_name(path, folder)}{png}') for path in paths for png in ('', '.png')]
+        if drawings and (replaced := [path for path, drawing in drawn if os.path.realpath(drawing) in own]):
             raise UserError(f'the drawing of {replaced[0]} would replace one of the images: choose another --out')
     return InputImages(((_name(path, folder), _read(path)) for path in paths), len(paths))
 

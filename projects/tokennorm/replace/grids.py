@@ -11,6 +11,7 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn.modules.utils import _pair
+from torch.utils._pytree import tree_leaves
 
 from tokennorm.padding import image_sizes_of
 
@@ -53,11 +54,6 @@ def _same(a: int, b: int) -> bool:
     return statically_known_true(a == b) if torch.compiler.is_exporting() else a == b
 
 
-def _equal(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    both = [(a, b) for a, b in zip(one, other, strict=True) if a is not b]
-    return all(torch.equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a == b for a, b in both)
-
-
 def lengths_of(mask: Any, hides: bool = False) -> Tensor | None:
     """Number of tokens in each sequence of a padding mask (B, T), (B,); None for what is not one.
 
@@ -80,9 +76,8 @@ class GridRecord:
 
     They come from convolutions, unfoldings, poolings, TokenNorm stems, replaced norms, and from pairs (H, W) among the
     arguments of blocks. Of two grids with the same number of tokens the later one counts, which is right in pyramids.
-    Activation checkpointing recomputes with the record of the last forward pass. So two forward passes with different
-    padding before one backward pass are refused, and if their images have different shapes, 14 x 16 tokens may be taken
-    for 16 x 14.
+    When gradients reach the outputs of a forward pass, its record returns, for activation checkpointing: another pass
+    may have followed.
     """
 
     def __init__(self) -> None:
@@ -91,15 +86,14 @@ class GridRecord:
         self.batch = 0
         self.image_sizes: Tensor | None = None
         self.mask_places: dict[str, int] = {}  # of `MASKS` among the model's arguments
-        self.pending: list[tuple[Any, ...]] = []  # notes of the forward passes since the last recomputation
-        self.recomputed = False  # since the last forward pass
         self.lengths: Tensor | None = None
         self.thread: int | None = None  # that is in the model's forward pass
 
     def watch(self, model: nn.Module, blocks: Sequence[nn.Module]) -> None:
         """Registers hooks that follow the forward passes of a model and of its blocks."""
         names = list(inspect.signature(model.forward).parameters)
-        self.mask_places = {name: names.index(name) for name in MASKS if name in names}
+        has_two = 'tgt_key_padding_mask' in names  # sequences, as torch's Transformer
+        self.mask_places = {name: names.index(name) for name in MASKS if name in names and not has_two}
         model.register_forward_pre_hook(self._start, with_kwargs=True)
         model.register_forward_hook(self._end, always_call=True)
         for module in model.modules():
@@ -135,41 +129,39 @@ class GridRecord:
 
     def is_current(self) -> bool:
         """Whether the model itself is being called, not timm's `forward_features`, or activations are recomputed."""
-        if self.thread is not None or torch._C._current_graph_task_id() == -1:
-            return self.thread is not None
-        earlier, self.pending, self.recomputed = self.pending, [self._notes()], True
-        if not all(_equal(one, self._notes()) for one in earlier):
-            raise RuntimeError(
-                'activation checkpointing recomputes with the padding of the last forward pass, and an earlier one had '
-                'another: call backward() after each, or set with_cp=False'
-            )
-        return True
-
-    def _notes(self) -> tuple[Any, ...]:
-        return self.image, self.image_sizes, self.lengths
+        return self.thread is not None or torch._C._current_graph_task_id() != -1
 
     def _is_other_thread(self) -> bool:
         return bool((thread := this_thread()) and self.thread and self.thread != thread)
 
-    def _end(self, *_: Any) -> None:
-        if not self._is_other_thread():
-            self.thread = None
+    def _end(self, model: nn.Module, args: Any, outputs: Any = None) -> None:
+        if self._is_other_thread():
+            return
+        self.thread = None
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return
+        notes = self.grids[:], self.image, self.batch, self.image_sizes, self.lengths
+
+        def restore(gradient: Tensor) -> None:
+            self.grids, self.image, self.batch, self.image_sizes, self.lengths = notes[0][:], *notes[1:]
+
+        for output in tree_leaves(outputs):
+            if isinstance(output, Tensor) and output.requires_grad:
+                output.register_hook(restore)
 
     def _start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._is_other_thread():
             raise RuntimeError('replace_norms: another thread calls the model; give each its own, copy.deepcopy(model)')
         self.thread = this_thread()
         self.grids.clear()
-        given = {name: args[place] for name, place in self.mask_places.items() if place < len(args)} | kwargs
-        masks = ((given[name], hides) for name, hides in MASKS.items() if given.get(name) is not None)
-        self.lengths = next((lengths_of(mask, hides) for mask, hides in masks), None)
+        self.lengths = None
+        for name, place in self.mask_places.items():
+            mask = args[place] if place < len(args) else kwargs.get(name)
+            self.lengths = lengths_of(mask, MASKS[name]) if self.lengths is None else self.lengths
         images = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim == 4]
         self.image = tuple(images[0].shape[-2:]) if images else None
         self.batch = images[0].shape[0] if images else 0
         self.image_sizes = image_sizes_of(images[0]) if images else None
-        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            self.pending = [*([] if self.recomputed else self.pending[-8:]), self._notes()]
-            self.recomputed = False
 
     def _after_windows(self, module: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
         if isinstance(module, nn.Unfold):
