@@ -54,6 +54,8 @@ Decided before its first run: seed 22 of the first plan is trained for local and
 nuclei, so that P3 has three seeds. As this is a second look at P3, its interval is the 95% one this time; it must be
 inside 0.7. If it is not, P3 stays undecided and gets no further seed. P1 and P2 are decided and are not read again;
 the classifiers of seed 22 count in the tables.
+
+Result: P3 is decided: -0.07 AP (-0.51 to +0.38, 95%), inside of 0.7. So `local` is the recommended norm.
 """
 
 seeds = (20, 21, 22, 100)
