@@ -2,12 +2,14 @@
 
 import json
 import runpy
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from mmengine import DefaultScope
+from mmengine import Config, DefaultScope
 from mmengine.registry import MODELS
 
 from experiments.study.data import hold_out
@@ -16,16 +18,18 @@ from experiments.study.results import final_values, keep_results, read_results
 from experiments.study.scoring import score_run
 from experiments.study.training import (
     SharedInitHook,
+    _with_hooks,
     copy_shared,
     is_finished,
     pack_path,
     read_record,
-    set_initial_values,
     shared_init,
     train_run,
 )
 from tests.study_case import make_study
+from tokennorm.config.reading import drop_variables
 from tokennorm.engine.hooks.layer_statistics import dtn_layers
+from tokennorm.registry import HOOKS
 
 TOOL = Path(__file__).resolve().parents[1] / 'projects' / 'experiments' / 'study' / 'run.py'
 
@@ -135,13 +139,19 @@ def test_whole_grid_by_the_tool(tmp_path):
     assert [entry['images'] for entry in scores] == [12, 12]
 
 
-def test_initial_values_of_an_arm_by_place():
-    study = load_study(TOOL.parent / 'configs' / 'start.py')
-    cfg = study.run_config(Run('pvt_mini', 'start by place', 30))
+def test_initial_values_of_an_arm_by_place(tmp_path):
+    study = replace(load_study(TOOL.parent / 'configs' / 'start.py'), work_dir=tmp_path)
+    run = Run('pvt_mini', 'start by place', 30)
+    cfg = study.run_config(run)
+    study.folder(run).mkdir(parents=True)
+    written = Config.fromfile(_with_hooks(study, run, cfg), import_custom_modules=False)
+    drop_variables(written)  # as training does
+    (hook,) = (HOOKS.build(hook) for hook in written.custom_hooks if hook.type == 'tokennorm.SharedInitHook')
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
         model = MODELS.build(cfg.model)
     paper = {name: norm.position.clone() for name, norm in dtn_layers(model).items()}
-    set_initial_values(model, **cfg.initial_values)
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        hook.before_train(SimpleNamespace(iter=0, cfg=written, seed=30, model=model))
     seen = set()
     for name, norm in dtn_layers(model).items():
         before_attention = name.endswith('norm1')

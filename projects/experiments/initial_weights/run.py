@@ -27,8 +27,10 @@ WEIGHTS: dict[str, dict[str, Any]] = {  # arguments of `tokennorm.train`
     'PVT-mini, random': dict(model='mini', norm='ln', init='none'),
     'PVT-mini, LN': dict(model='mini', norm='ln', init='imagenet'),
     'PVT-mini, DTN': dict(model='mini', norm='dtn', init='imagenet'),
+    'PVT-mini, local': dict(model='mini', norm='local', init='imagenet'),
     'EfficientNet-Lite0': dict(model='trial', init='imagenet'),
 }
+FORMER = ('EfficientNet-Lite0 in version 1.0',)  # all stages, in batches of 8, with masks of 4
 
 
 @command
@@ -87,11 +89,12 @@ def table(results: Iterable[Mapping[str, Any]]) -> list[str]:
     results = list(results)
     rows = ['| data | initial weights | AP | AP50 | mask AP | seeds | minutes on one core |', '|---' * 7 + '|']
     for data in dict.fromkeys(result['data'] for result in results):
-        for weights in WEIGHTS:
+        for weights in [*WEIGHTS, *FORMER]:
             own = [result for result in results if (result['data'], result['weights']) == (data, weights)]
             metrics = [_cell(own, name, 100) for name in ('bbox_mAP', 'bbox_mAP_50', 'segm_mAP')]
-            cells = [*metrics, str(len(own)), _cell(own, 'cpu_seconds', 1 / 60)] if own else ['not measured', *[''] * 4]
-            rows.append(f'| {" | ".join([data, weights, *cells])} |')
+            if own:
+                cells = [*metrics, str(len(own)), _cell(own, 'cpu_seconds', 1 / 60)]
+                rows.append(f'| {" | ".join([data, weights, *cells])} |')
     return rows
 
 

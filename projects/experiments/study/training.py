@@ -44,19 +44,20 @@ class SharedInitHook(Hook):
 
     Args:
         with_backbone: Include the backbone. False if the backbone is initialized from a checkpoint.
+        values: Arguments of `set_initial_values`; None keeps lambda and P as they are.
     """
 
     priority = 'LOWEST'
 
-    def __init__(self, with_backbone: bool) -> None:
-        self.with_backbone = with_backbone
+    def __init__(self, with_backbone: bool, values: dict[str, Any] | None = None) -> None:
+        self.with_backbone, self.values = with_backbone, values
 
     def before_train(self, runner: Runner) -> None:
         """Copies the values unless the run is resumed, and seeds the random numbers of the training."""
         if runner.iter == 0:
             copy_shared(runner.model, shared_init(runner.cfg, runner.seed, self.with_backbone))
-            if values := runner.cfg.get('initial_values'):
-                set_initial_values(runner.model, **values)
+            if self.values is not None:
+                set_initial_values(runner.model, **self.values)
             set_random_seed(runner.seed)
 
 
@@ -182,7 +183,8 @@ def _with_hooks(study: Study, run: Run, cfg: Config) -> Path:
     imports = list(cfg.get('custom_imports', {}).get('imports', []))
     cfg.custom_imports = dict(imports=[*imports, __name__])
     cfg.default_hooks.checkpoint.save_best = None
-    shared = dict(type='tokennorm.SharedInitHook', with_backbone=study.before(run) is None)
+    values = cfg.get('initial_values')  # of the arm; training removes this entry, which no package reads
+    shared = dict(type='tokennorm.SharedInitHook', with_backbone=study.before(run) is None, values=values)
     more = [dict(type='tokennorm.LambdaHook'), dict(type='tokennorm.LogitsHook')]
     cfg.custom_hooks = [*cfg.get('custom_hooks', []), shared, *more]
     path = study.folder(run) / 'run.py'
