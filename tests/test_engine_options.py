@@ -63,10 +63,16 @@ def test_keys_that_nothing_would_read_are_refused(key, message):
         check_options(config(), {key: 1})
 
 
-def test_variables_are_left_out_of_the_written_config():
+def test_variables_are_left_out_of_the_written_config(capsys):
     cfg = config()
     drop_variables(cfg)
     assert set(cfg) == {'model', 'train_cfg', 'custom_hooks', 'train_dataloader'}
+    assert capsys.readouterr().out == ''
+    cfg = config()
+    cfg.custom_imports = dict(imports=['tokennorm', 'my.hooks'])
+    drop_variables(cfg)
+    expected = 'warning: max_epochs of the config file are not in runner.cfg; pass them to my.hooks as arguments\n'
+    assert capsys.readouterr().out == expected
 
 
 def test_names_in_a_file_that_nothing_reads_are_named(tmp_path, capsys):

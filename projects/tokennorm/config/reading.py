@@ -19,6 +19,7 @@ from tokennorm.registry import arguments_of
 
 _NEAR = 0.8  # similarity from which a key is a typo: that of max_epoch and max_epochs, not of stem_cfg and init_cfg
 RUNNER = set(inspect.signature(Runner.__init__).parameters)
+_PACKAGES = ('tokennorm', 'mmengine', 'mmcv', 'mmdet', 'mmpretrain')
 _READ = {  # by mmengine, mmdet and mmpretrain, besides the arguments of the Runner
     *('runner_type', 'auto_scale_lr', 'tta_model', 'tta_pipeline', 'data_preprocessor', 'custom_imports', 'compile'),
     *('model_wrapper_cfg', 'find_unused_parameters', 'sync_bn', 'strategy', 'backend_args'),
@@ -187,7 +188,16 @@ def merge_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
 def drop_variables(cfg: Config) -> None:
     """Removes the variables of a config file, such as `max_epochs`, which nothing reads.
 
-    In the config that is written they would contradict what options have changed.
+    In the config that is written they would contradict what options have changed. Imported code of others could read
+    them from `runner.cfg`, so that they are named where there is some.
     """
-    for name in set(cfg) - RUNNER - _READ:
+    variables = sorted(set(cfg) - RUNNER - _READ)
+    for name in variables:
         cfg.pop(name)
+    imports = (cfg.get('custom_imports') or {}).get('imports') or []
+    own = [
+        one for one in ([imports] if isinstance(imports, str) else imports) if one.partition('.')[0] not in _PACKAGES
+    ]
+    if variables and own:
+        text = f'{shorten(variables)} of the config file are not in runner.cfg; pass them to {own[0]} as arguments'
+        print_once(f'warning: {text}')

@@ -56,8 +56,8 @@ inside 0.7. If it is not, P3 stays undecided and gets no further seed. P1 and P2
 the classifiers of seed 22 count in the tables.
 
 Found later: the initial values of `DTN start` were removed before training, so its runs were runs of DTN. They do not
-count. P2 is not measured; `DTN start` is to be trained with seeds 20 and 21, and read by the rule above. P1 without these
-runs in the pooled deviation: +0.67 to +2.12 with two seeds. P3 is against DTN 20x only.
+count. P2 is not measured; `DTN start` is to be trained with seeds 20 and 21, and read by the rule above. P1 without
+these runs in the pooled deviation: +0.67 to +2.12 with two seeds. P3 is against DTN 20x only.
 
 Result: P3 is decided: -0.07 AP (-0.51 to +0.38, 95%), inside of 0.7. So `local` is the recommended norm.
 """
