@@ -195,9 +195,8 @@ def drop_variables(cfg: Config) -> None:
     for name in variables:
         cfg.pop(name)
     imports = (cfg.get('custom_imports') or {}).get('imports') or []
-    own = [
-        one for one in ([imports] if isinstance(imports, str) else imports) if one.partition('.')[0] not in _PACKAGES
-    ]
+    imports = [imports] if isinstance(imports, str) else imports
+    own = [module for module in imports if module.partition('.')[0] not in _PACKAGES]
     if variables and own:
         text = f'{shorten(variables)} of the config file are not in runner.cfg; pass them to {own[0]} as arguments'
         print_once(f'warning: {text}')
