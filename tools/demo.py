@@ -75,6 +75,7 @@ def draw_predictions(runner: Runner) -> np.ndarray:
         image = cv2.resize(image, None, fx=ENLARGED, fy=ENLARGED, interpolation=cv2.INTER_CUBIC)
         true, found = sample.gt_instances.numpy(), sample.pred_instances.cpu().numpy()
         found = found[found.scores >= SCORE_THR]
+        found = found[np.argsort(found.scores)]  # the best ones on top
         drawings = []
         for objects, scores in ((true, [''] * len(true)), (found, [f' {score:.2f}' for score in found.scores])):
             texts = [names[label] + score for label, score in zip(objects.labels, scores, strict=True)]
