@@ -137,7 +137,7 @@ def check_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
     for path, value in (options or {}).items():
         node: Any = cfg
         parts = path.split('.')
-        if parts[0] in set(cfg) - RUNNER - _READ:
+        if parts[0] in _variables(cfg):
             users = (name for key in RUNNER & set(cfg) for name, part in walk(cfg[key], key) if parts[0] in part)
             such = ''.join(f', such as {name}.{parts[0]}' for name in list(users)[:1])
             text = f'{parts[0]} is a variable of the config file, and setting it would change nothing'
@@ -188,15 +188,15 @@ def merge_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
 def drop_variables(cfg: Config) -> None:
     """Removes the variables of a config file, such as `max_epochs`, which nothing reads.
 
-    In the config that is written they would contradict what options have changed. Imported code of others could read
-    them from `runner.cfg`, so that they are named where there is some.
+    In the config that is written they would contradict what options have changed.
     """
-    variables = sorted(set(cfg) - RUNNER - _READ)
-    for name in variables:
+    for name in _variables(cfg):
         cfg.pop(name)
+
+
+def _variables(cfg: Config) -> set[str]:
+    """Entries that nothing reads. None with `custom_imports` of other packages, which may read them as `runner.cfg`."""
     imports = (cfg.get('custom_imports') or {}).get('imports') or []
     imports = [imports] if isinstance(imports, str) else imports
-    own = [module for module in imports if module.partition('.')[0] not in _PACKAGES]
-    if variables and own:
-        text = f'{shorten(variables)} of the config file are not in runner.cfg; pass them to {own[0]} as arguments'
-        print_once(f'warning: {text}')
+    has_own = any(module.partition('.')[0] not in _PACKAGES for module in imports)
+    return set() if has_own else set(cfg) - RUNNER - _READ
