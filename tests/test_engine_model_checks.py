@@ -188,8 +188,9 @@ def test_weights_of_another_backbone_are_refused():
         check_backbone(own, {}, fitting)
 
 
+@pytest.mark.parametrize('form', [dict, list, 'Evaluator'])
 @pytest.mark.parametrize(('other', 'fits'), [('copy', True), ('train', False), (None, True)])
-def test_evaluators_read_the_annotations_of_their_loader(tmp_path, other, fits):
+def test_evaluators_read_the_annotations_of_their_loader(tmp_path, other, fits, form):
     def write(name, file):
         content = dict(images=[dict(id=1, file_name=file)], annotations=[], categories=[dict(id=1, name='a')])
         (tmp_path / f'{name}.json').write_text(json.dumps(content))
@@ -198,6 +199,7 @@ def test_evaluators_read_the_annotations_of_their_loader(tmp_path, other, fits):
         write(name, file)
     dataset = dict(type='CocoDataset', data_root=str(tmp_path), ann_file='val.json', metainfo=dict(classes=('a',)))
     evaluator = dict(type='CocoMetric') | (dict(ann_file=str(tmp_path / f'{other}.json')) if other else {})
+    evaluator = evaluator if form is dict else [evaluator] if form is list else dict(metrics=[evaluator])
     cfg = dict(model={}, val_dataloader=dict(dataset=dataset), val_evaluator=evaluator)
     with nullcontext() if fits else pytest.raises(UserError, match=r'has other images than .*val\.json'):
         check_config_data(cfg, ('val',))

@@ -53,6 +53,14 @@ def test_cfg_options_take_precedence_over_new_options():
     assert (cfg.train_dataloader.batch_size, cfg.randomness.seed, cfg.train_cfg.max_epochs) == (5, 9, 4)
 
 
+def test_loaders_without_workers_have_no_options_of_workers():
+    cfg = open_config(CONFIG)
+    sets = {'train_dataloader.prefetch_factor': 4, 'train_dataloader.persistent_workers': True}
+    apply_options(cfg, TrainOptions(CONFIG, workers=0, cfg_options=sets))
+    assert 'prefetch_factor' not in cfg.train_dataloader
+    assert not cfg.train_dataloader.persistent_workers
+
+
 @pytest.mark.parametrize('name', ['epochs', 'image_size', 'batch_size', 'patience', 'workers', 'freeze', 'seed', 'lr'])
 @pytest.mark.parametrize('value', [math.nan, math.inf, -1, 10**30, True, 1.5])
 def test_numbers_that_cannot_be_right_are_refused(name, value):

@@ -210,8 +210,9 @@ def apply_options(cfg: Config, options: TrainOptions) -> None:
             if not isinstance(part[key], int) or part[key] == 0:  # -1 is never
                 raise UserError(f'{name}.{key}={part[key]!r} must be an integer of at least 1')
     for loader in filter(None, (cfg.get(f'{split}_dataloader') for split in ('train', 'val', 'test'))):
-        if not loader.get('num_workers'):  # PyTorch refuses both together
+        if not loader.get('num_workers'):  # PyTorch refuses these without workers
             loader['persistent_workers'] = False
+            loader.pop('prefetch_factor', None)
     if cfg.default_hooks.get('non_finite', {}) is None:  # mmengine would look for a hook of this name to remove
         del cfg.default_hooks['non_finite']
 
