@@ -141,6 +141,12 @@ def test_progress_in_a_file_is_not_a_line_per_image(folder, capsys):
     assert capsys.readouterr().out == '4 of 4 images\n'
 
 
+def test_classes_of_signs_have_their_own_folders_of_crops(folder, monkeypatch):
+    monkeypatch.setattr(Five, 'classes', ('C#', '../C+'))
+    run(folder, crops=True, drawings=False)
+    assert {path.name for path in (folder / 'crops').iterdir()} == {'C#', '__C+'}
+
+
 def test_classes_crops_and_labels(folder):
     (folder / 'in' / 'a.jpg').write_bytes((folder / 'in' / 'a.png').read_bytes())  # would have the same label file
     results, content = run(folder, classes=['star'], crops=True, txt=True, drawings=False)

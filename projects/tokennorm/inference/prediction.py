@@ -21,6 +21,7 @@ from tokennorm.inference.tiles import detect_in_tiles, tile_corners
 from tokennorm.messages import UserError, did_you_mean, shorten
 
 _EVERY = 10  # seconds between two lines of progress in a file, and between two writings of the results
+_NOT_IN_NAMES = re.compile(r'[\\/:*?"<>|\x00-\x1f]|^\.+|[. ]+$')  # of folders, on any system
 
 
 @dataclass
@@ -158,7 +159,7 @@ class Results:
         written = True
         limits = np.array(image.shape[1::-1] * 2)
         for i, (x1, y1, x2, y2) in enumerate(np.clip(shown.boxes, 0, limits).round().astype(int)):
-            folder = self.out / 'crops' / re.sub(r'[^\w-]', '_', shown.class_names[i])
+            folder = self.out / 'crops' / _NOT_IN_NAMES.sub('_', shown.class_names[i])
             if x2 > x1 and y2 > y1:
                 written &= _imwrite(folder / f'{name}_{i + 1}.jpg', image[y1:y2, x1:x2])
         return written
