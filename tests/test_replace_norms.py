@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from mmpretrain.models import MAEViT
 from torch import nn
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 from tests.helpers.compare import assert_same_with_gradients
@@ -317,14 +318,19 @@ def test_checkpointing_knows_the_padding_of_each_forward_pass(use_reentrant):
         torch.testing.assert_close(actual, value)
 
 
-def test_checkpointing_knows_the_grid_of_each_forward_pass():
-    """14 x 16 and 16 x 14 have equally many tokens."""
+@pytest.mark.parametrize('method', ['__call__', 'forward_features', 'forward_intermediates'])
+@pytest.mark.parametrize('noted', [False, True])
+def test_checkpointing_knows_the_grid_of_each_forward_pass(method, noted):
+    """14 x 16 and 16 x 14 have equally many tokens. With sizes, a part of the image is padding."""
     model = vit(dynamic_img_size=True)
     replace_norms(model, dict(type='DTN'))
     images = torch.randn(1, 3, 32, 48), torch.randn(1, 3, 48, 32)
+    if noted:
+        note_image_sizes(images[0], [(24, 40)])
 
     def gradients():
-        sum(model(image).square().mean() for image in images).backward()
+        tensors = [out for image in images for out in tree_leaves(getattr(model, method)(image))]
+        sum(out.square().mean() for out in tensors).backward()
         values = [p.grad for p in model.parameters() if p.grad is not None]
         model.zero_grad()
         return values
@@ -335,14 +341,45 @@ def test_checkpointing_knows_the_grid_of_each_forward_pass():
         torch.testing.assert_close(actual, value)
 
 
-def test_a_mask_of_one_of_two_sequences_limits_neither():
+def test_the_mask_of_one_of_two_sequences():
+    """A model of both refuses it; an encoder or a decoder on its own reads it."""
     torch.manual_seed(1)
-    model = nn.Transformer(16, 2, 1, 1, 16, dropout=0.0, batch_first=True, dtype=torch.float64).eval()
-    replace_norms(model, dict(type='DTN'), include='decoder.layers.*', num_heads=2, grid='sequence')
+    options = dict(include='layers.*', num_heads=2, grid='sequence')
     source, target = torch.randn(2, 10, 16, dtype=torch.float64), torch.randn(2, 8, 16, dtype=torch.float64)
-    hidden = torch.arange(10) >= torch.tensor([10, 6])[:, None]
-    out = model(source, target, src_key_padding_mask=hidden, memory_key_padding_mask=hidden)
-    torch.testing.assert_close(out[1:], model(source[1:, :6], target[1:]))
+    hidden, later = (torch.arange(n) >= torch.tensor([n, 6])[:, None] for n in (10, 8))
+
+    def transformer():
+        return nn.Transformer(16, 2, 1, 1, 16, dropout=0.0, batch_first=True, dtype=torch.float64).eval()
+
+    model = transformer()
+    replace_norms(model, dict(type='DTN'), **options | dict(include='decoder.layers.*'))
+    assert model(source, target).shape == target.shape
+    for mask in (dict(src_key_padding_mask=hidden), dict(tgt_key_padding_mask=later)):
+        with pytest.raises(ValueError, match='two sequences, with src_key_padding_mask and tgt_key_padding_mask'):
+            model(source, target, **mask)
+
+    model = transformer()
+    replace_norms(model.encoder, dict(type='DTN'), **options)
+    replace_norms(model.decoder, dict(type='DTN'), **options)
+    masks = dict(src_key_padding_mask=hidden, memory_key_padding_mask=hidden, tgt_key_padding_mask=later)
+    torch.testing.assert_close(model(source, target, **masks)[1:, :6], model(source[1:, :6], target[1:, :6]))
+
+
+def test_masks_reach_a_model_through_any_arguments():
+    inner, x, mask = padded_sequences()
+
+    class Wrapper(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = Sequences().double()
+
+        def forward(self, *args, **kwargs):
+            return self.model(*args, **kwargs)
+
+    model = Wrapper()
+    replace_norms(model, dict(type='DTN'), include='*norm', num_heads=4, grid='sequence', num_prefix_tokens=1)
+    model.model.norm.load_state_dict(inner.norm.state_dict())
+    torch.testing.assert_close(model(x, attention_mask=mask), inner(x, mask))
 
 
 @pytest.mark.parametrize(

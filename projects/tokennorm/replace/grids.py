@@ -36,7 +36,9 @@ class StemProjection(nn.Module):
         return rearrange(self.stem(x), 'b h w d -> b d h w')
 
 
-MASKS = dict(attention_mask=False, src_key_padding_mask=True)  # arguments, and whether True hides a token
+MASKS = dict(  # arguments of a sequence, and whether True hides a token
+    attention_mask=False, decoder_attention_mask=False, src_key_padding_mask=True, tgt_key_padding_mask=True
+)
 WINDOWED = (nn.Conv2d, nn.Unfold, nn.MaxPool2d, nn.AvgPool2d, StemProjection)
 
 
@@ -76,8 +78,8 @@ class GridRecord:
 
     They come from convolutions, unfoldings, poolings, TokenNorm stems, replaced norms, and from pairs (H, W) among the
     arguments of blocks. Of two grids with the same number of tokens the later one counts, which is right in pyramids.
-    When gradients reach the outputs of a forward pass, its record returns, for activation checkpointing: another pass
-    may have followed.
+    When gradients reach the outputs of a block or of the model, the record of their forward pass returns, for
+    activation checkpointing: another pass may have followed.
     """
 
     def __init__(self) -> None:
@@ -85,15 +87,15 @@ class GridRecord:
         self.image: tuple[int, int] | None = None
         self.batch = 0
         self.image_sizes: Tensor | None = None
-        self.mask_places: dict[str, int] = {}  # of `MASKS` among the model's arguments
+        self.places: dict[str, int | None] = {}  # of the model's arguments; None for keywords
         self.lengths: Tensor | None = None
         self.thread: int | None = None  # that is in the model's forward pass
 
     def watch(self, model: nn.Module, blocks: Sequence[nn.Module]) -> None:
         """Registers hooks that follow the forward passes of a model and of its blocks."""
-        names = list(inspect.signature(model.forward).parameters)
-        has_two = 'tgt_key_padding_mask' in names  # sequences, as torch's Transformer
-        self.mask_places = {name: names.index(name) for name in MASKS if name in names and not has_two}
+        parameters = inspect.signature(model.forward).parameters
+        is_positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        self.places = {name: i if parameters[name].kind in is_positional else None for i, name in enumerate(parameters)}
         model.register_forward_pre_hook(self._start, with_kwargs=True)
         model.register_forward_hook(self._end, always_call=True)
         for module in model.modules():
@@ -101,6 +103,7 @@ class GridRecord:
                 module.register_forward_hook(self._after_windows)
         for block in blocks:
             block.register_forward_pre_hook(self._before_block, with_kwargs=True)
+            block.register_forward_hook(self._return_with)
 
     def note(self, height: int, width: int, batch: int | None = None) -> None:
         """Remembers a grid. A batch size of None matches any batch."""
@@ -138,6 +141,9 @@ class GridRecord:
         if self._is_other_thread():
             return
         self.thread = None
+        self._return_with(model, args, outputs)
+
+    def _return_with(self, module: nn.Module, args: Any, outputs: Any) -> None:
         if not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return
         notes = self.grids[:], self.image, self.batch, self.image_sizes, self.lengths
@@ -146,7 +152,7 @@ class GridRecord:
             self.grids, self.image, self.batch, self.image_sizes, self.lengths = notes[0][:], *notes[1:]
 
         for output in tree_leaves(outputs):
-            if isinstance(output, Tensor) and output.requires_grad:
+            if isinstance(output, Tensor) and output.grad_fn is not None:
                 output.register_hook(restore)
 
     def _start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -154,10 +160,15 @@ class GridRecord:
             raise RuntimeError('replace_norms: another thread calls the model; give each its own, copy.deepcopy(model)')
         self.thread = this_thread()
         self.grids.clear()
-        self.lengths = None
-        for name, place in self.mask_places.items():
-            mask = args[place] if place < len(args) else kwargs.get(name)
-            self.lengths = lengths_of(mask, MASKS[name]) if self.lengths is None else self.lengths
+        given = {name: args[i] for name, i in self.places.items() if i is not None and i < len(args)} | kwargs
+        masks = [name for name in MASKS if name in given or name in self.places]
+        lengths = [found for name in masks if (found := lengths_of(given.get(name), MASKS[name])) is not None]
+        if lengths and len(masks) > 1:
+            raise ValueError(
+                f'replace_norms: {type(model).__name__} has two sequences, with {" and ".join(masks)}, and a norm '
+                'cannot tell which one it gets: replace the norms of the encoder, or of the decoder, on its own'
+            )
+        self.lengths = lengths[0] if lengths else None
         images = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim == 4]
         self.image = tuple(images[0].shape[-2:]) if images else None
         self.batch = images[0].shape[0] if images else 0

@@ -50,7 +50,7 @@ def replace_norms(
             the grid from the forward pass: from the shapes in convolutions, unfoldings, poolings and the arguments of
             the blocks. A sequence that matches none of them is taken for a square. With 'sequence', tokens that the
             model's `attention_mask`, or torch's `src_key_padding_mask`, (B, T), hides do not count in statistics
-            across tokens.
+            across tokens. With an encoder and a decoder, call this function for one of them, not for the whole model.
         num_prefix_tokens: Class and other tokens before the grid, which are normalized as by LayerNorm. None asks the
             model; a sequence may then also be without them.
 
