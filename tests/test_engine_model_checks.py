@@ -155,8 +155,15 @@ def test_a_pipeline_that_loses_all_objects_is_refused(kept, objects, fits, wrapp
 
 @pytest.mark.parametrize('objects', [0, 1])
 def test_objects_may_be_in_the_second_file_only(objects):
-    both = ConcatDataset([Samples([0] * 3, 0), Samples([0] * 3, objects)])
+    both = ConcatDataset([Samples([0] * 3, 0), Samples([1] * 3, objects)])
     with nullcontext() if objects else pytest.raises(UserError, match='no training image has an object'):
+        check_training_samples(both)
+
+
+@pytest.mark.parametrize('first', [0, 2])
+def test_a_pipeline_of_the_second_file_that_loses_all_objects_is_refused(first):
+    both = ConcatDataset([Samples([1] * 3, first), Samples([0] * 3, 2)])
+    with pytest.raises(UserError, match='leaves no object in 3 samples'):
         check_training_samples(both)
 
 

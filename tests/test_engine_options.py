@@ -1,7 +1,12 @@
 """Options that are spelt wrong, or that nothing would read, end with what to do."""
 
+import inspect
+import re
+import sys
+
 import pytest
 from mmengine.config import Config
+from mmengine.runner import Runner
 
 from tokennorm.config.reading import check_options, drop_variables, merge_options, read_config, use_options
 from tokennorm.engine.options import TrainOptions
@@ -74,8 +79,27 @@ def test_variables_stay_for_code_of_the_users_own(imports):
     cfg = config()
     cfg.custom_imports = dict(imports=imports)
     drop_variables(cfg)
-    use_options(cfg, dict(max_epochs=7))
-    assert cfg.max_epochs == 7
+    with pytest.raises(UserError, match=r'such as train_cfg\.max_epochs'):
+        use_options(cfg, dict(max_epochs=7))
+    cfg.of_mine = 1
+    use_options(cfg, dict(of_mine=7))
+    assert cfg.of_mine == 7
+
+
+@pytest.mark.parametrize('more', [dict(default_scope='mmyolo'), dict(custom_hooks=[dict(type='my.Hook')])], ids=str)
+def test_variables_stay_for_other_packages(more):
+    cfg = config()
+    cfg.update(more)
+    drop_variables(cfg)
+    assert 'max_epochs' in cfg
+
+
+def test_entries_that_the_runner_reads_stay():
+    source = inspect.getsource(sys.modules[Runner.__module__])
+    read = set(re.findall(r"\bself\.cfg\.get\(\s*'(\w+)'", source))
+    cfg = Config(dict.fromkeys(read))
+    drop_variables(cfg)
+    assert set(cfg) == read > {'activation_checkpointing', 'efficient_conv_bn_eval'}
 
 
 def test_names_in_a_file_that_nothing_reads_are_named(tmp_path, capsys):

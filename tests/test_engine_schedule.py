@@ -124,7 +124,15 @@ def test_the_learning_rate_follows_the_batch(optimizer, power):
 
 
 @pytest.mark.parametrize(
-    'auto', [dict(base_batch_size=2), dict(base_batch_size=16), dict(base_batch_size=4, images_per_step=16)], ids=str
+    'auto',
+    [
+        dict(base_batch_size=2),
+        dict(base_batch_size=1, images_per_step=16),
+        dict(base_batch_size=16),
+        dict(base_batch_size=4, images_per_step=16),
+        dict(base_batch_size=16, images_per_step=8),  # edited
+    ],
+    ids=str,
 )
 def test_accumulated_batches_are_of_one_step(auto):
     loader = SimpleNamespace(batch_sampler=SimpleNamespace(batch_size=2))

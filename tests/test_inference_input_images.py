@@ -78,9 +78,13 @@ def test_a_drawing_replaces_no_input(tmp_path):
     for names in (['vis/a.png'], ['a.png', 'vis/a.png'], ['link.png', 'a.png']):
         with pytest.raises(UserError, match=r'the drawing of .* would replace one of the images: choose another --out'):
             open_sources([str(tmp_path / name) for name in names], tmp_path)
+    video = write_video(tmp_path / 'detections.mp4')
+    with pytest.raises(UserError, match=r'the drawing of .* would replace it: choose another --out'):
+        open_sources([video], tmp_path)
+    assert open_sources([video], tmp_path, drawings=False).frame_rate
     open_sources([str(tmp_path / 'vis' / 'a.png')], tmp_path, drawings=False)
     open_sources([str(tmp_path / 'vis' / 'a.png')], tmp_path / 'vis')
-    assert open_sources([str(tmp_path / name) for name in ('a.png', 'other.png', 'a.png')], tmp_path).count == 2
+    assert open_sources([str(tmp_path / name) for name in ('a.png', 'other.png', 'vis/../a.png')], tmp_path).count == 2
 
 
 def test_videos_need_names_in_utf_8(tmp_path):

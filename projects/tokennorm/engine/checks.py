@@ -376,27 +376,32 @@ def check_queries(cfg: Mapping[str, Any]) -> None:
 
 
 def check_training_samples(dataset: Any) -> None:
-    """Checks that the pipeline of a detector keeps objects: one of the first images with objects must have some left.
+    """Checks that images have objects, and that pipelines keep them: one of the first images must have some left.
 
     An augmentation whose sizes do not fit each other, such as a border wider than the mosaic that it cuts, otherwise
     trains without an object and without a word. The random generators stay as they are.
     """
     parts = list(innermost_datasets(dataset))
-    inner = parts[0]
-    if not hasattr(inner, 'get_data_info') or not hasattr(inner, 'pipeline'):
-        return
-
-    def annotated(part: Any) -> Iterator[int]:
-        for index in range(min(len(part), len(dataset), 1000)):
-            if any(not one.get('ignore_flag') for one in part.get_data_info(index).get('instances') or ()):
-                yield index
-
-    tried = list(islice(annotated(inner), MOST_TRIED))
     is_whole = sum(map(len, parts)) <= len(dataset) and all(0 < len(part) <= 1000 for part in parts)
     known = is_whole and all(hasattr(one, 'get_data_info') and 'instances' in one.get_data_info(0) for one in parts)
-    if known and not any(True for part in parts for _ in annotated(part)):
-        names = shorten((getattr(inner, 'metainfo', None) or {}).get('classes') or ())
+    if known and not any(True for part in parts for _ in _annotated(part)):
+        names = shorten((getattr(parts[0], 'metainfo', None) or {}).get('classes') or ())
         raise UserError(f'no training image has an object of the classes {names}: are they those of the annotations?')
+    for one in getattr(dataset, 'datasets', [dataset]):  # of several files
+        _check_pipeline(one)
+
+
+def _annotated(part: Any) -> Iterator[int]:
+    for index in range(min(len(part), 1000)):
+        if any(not one.get('ignore_flag') for one in part.get_data_info(index).get('instances') or ()):
+            yield index
+
+
+def _check_pipeline(dataset: Any) -> None:
+    inner = next(iter(innermost_datasets(dataset)))
+    if not hasattr(inner, 'get_data_info') or not hasattr(inner, 'pipeline'):
+        return
+    tried = [index for index in islice(_annotated(inner), MOST_TRIED) if index < len(dataset)]
     with preserved_generators():
         refetches, inner.max_refetch = getattr(inner, 'max_refetch', 0), 0  # other images, where transforms give none
         has_objects = any(_keeps_objects(dataset, index) for index in tried)

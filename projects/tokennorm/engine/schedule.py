@@ -36,12 +36,16 @@ def accumulated(cfg: Config) -> int:
 def batch_of_lr(cfg: Config) -> int:
     """Returns the total batch that a config's learning rate is for; 0 where the config does not say.
 
-    Training writes it as `images_per_step`. Otherwise a `base_batch_size` of up to one batch on one GPU leaves out
-    accumulated batches, as mmengine does, and a larger one is taken as the total: accumulation makes up for GPUs.
+    Training writes it as `images_per_step`, which is a multiple of `base_batch_size`, unless that was edited since.
+    Otherwise a `base_batch_size` of up to one batch on one GPU leaves out accumulated batches, as mmengine does, and a
+    larger one is taken as the total: accumulation makes up for GPUs.
     """
     auto = cfg.get('auto_scale_lr') or {}
     base, batch = auto.get('base_batch_size', 0), (cfg.get('train_dataloader') or {}).get('batch_size') or 0
-    return auto.get('images_per_step') or (base * accumulated(cfg) if base <= batch else base)
+    written = auto.get('images_per_step', 0)
+    if written and written % base == 0:
+        return written
+    return base * accumulated(cfg) if base <= batch else base
 
 
 def images_per_step(runner: Runner) -> int:

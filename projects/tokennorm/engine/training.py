@@ -92,7 +92,8 @@ def train_with(options: TrainOptions) -> TrainingResult:
             use_anchors_of(cfg, resumed)
 
     # Everything else that options change: the schedule, augmentation, hooks, and `--cfg-options`.
-    base_batch, made_for = batch_of_lr(cfg), dict(cfg.get('train_cfg') or {})
+    of_user = (options.cfg_options or {}).get('auto_scale_lr.base_batch_size')
+    base_batch, made_for = of_user or batch_of_lr(cfg), dict(cfg.get('train_cfg') or {})
     apply_options(cfg, options)
     if not is_classifier(cfg):
         note_sizes(cfg, options.data is not None)

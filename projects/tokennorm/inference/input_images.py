@@ -15,6 +15,7 @@ from tokennorm.datasets.image_files import IMAGE_SUFFIXES, left_out, list_files,
 from tokennorm.messages import UserError
 from tokennorm.pixels import CV_LOG, HTTP, ImageError, read_image
 
+DRAWN_VIDEO = 'detections.mp4'  # of a video, in the output folder
 _MOST_FRAMES = 480  # per second
 
 
@@ -57,23 +58,27 @@ def open_sources(sources: Sequence[str], out: Path, every: int = 1, drawings: bo
 
     `drawings` are written there, and must not replace an image.
     """
+    refusal = 'the drawing of {} would replace {}: choose another --out'
     if is_video(sources[0]):
+        if drawings and os.path.realpath(sources[0]) == os.path.realpath(out / DRAWN_VIDEO):
+            raise UserError(refusal.format(sources[0], 'it'))
         return _open_video(sources[0], every)
     folder = sources[0]
     if Path(folder).is_dir():
-        own = {out.resolve() / name for name in ('vis', 'crops')}
+        own = {(out / name).resolve() for name in ('vis', 'crops')}
         paths = [str(path) for path in list_images(folder) if not own & set(path.resolve().parents)]
         if others := left_out(list_files(folder)):
             print(f'{folder}: files of formats that are not read: {others}')
         if not paths:
             raise UserError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
     else:  # names of drawings must not have `..`
-        paths = [source if source.startswith(HTTP) else os.path.abspath(source) for source in dict.fromkeys(sources)]
+        paths = [source if source.startswith(HTTP) else os.path.abspath(source) for source in sources]
+        paths = list(dict.fromkeys(paths))
         folder = os.path.commonpath([os.path.dirname(path) for path in paths if not path.startswith(HTTP)] or [os.sep])
         own = {os.path.realpath(path) for path in paths if not path.startswith(HTTP)}
         drawn = [(path, out / 'vis' / f'{_name(path, folder)}{png}') for path in paths for png in ('', '.png')]
         if drawings and (replaced := [path for path, drawing in drawn if os.path.realpath(drawing) in own]):
-            raise UserError(f'the drawing of {replaced[0]} would replace one of the images: choose another --out')
+            raise UserError(refusal.format(replaced[0], 'one of the images'))
     return InputImages(((_name(path, folder), _read(path)) for path in paths), len(paths))
 
 

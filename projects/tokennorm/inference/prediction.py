@@ -15,7 +15,7 @@ import numpy as np
 
 from tokennorm.drawing import color_of, draw
 from tokennorm.files import write_atomically
-from tokennorm.inference.input_images import InputImages
+from tokennorm.inference.input_images import DRAWN_VIDEO, InputImages
 from tokennorm.inference.runtime import BaseDetector, Detections, ImageError
 from tokennorm.inference.tiles import detect_in_tiles, tile_corners
 from tokennorm.messages import UserError, did_you_mean, shorten
@@ -150,7 +150,7 @@ class Results:
             path = self.out / 'vis' / name
             return _imwrite(path, image) or _imwrite(path.with_name(f'{path.name}.png'), image)
         if self.video is None:
-            code, path = cv2.VideoWriter.fourcc(*'mp4v'), self.out / 'detections.mp4'
+            code, path = cv2.VideoWriter.fourcc(*'mp4v'), self.out / DRAWN_VIDEO
             self.video = cv2.VideoWriter(str(path), code, self.frame_rate, image.shape[1::-1])
         self.video.write(image)
         return self.video.isOpened()
