@@ -52,7 +52,7 @@ def innermost_datasets(dataset: Any) -> Iterator[Any]:
 def evaluators(cfg: Mapping[str, Any], split: str) -> list[MutableMapping[str, Any]]:
     """Returns the metrics of a split's evaluator that are given as dicts."""
     found = cfg.get(f'{split}_evaluator') or []
-    if isinstance(found, Mapping) and found.get('type', 'Evaluator') == 'Evaluator':  # as mmengine wraps metrics
+    if isinstance(found, Mapping) and type_name(found) in ('None', 'Evaluator'):  # as mmengine wraps metrics
         found = found.get('metrics') or []
     found = found if isinstance(found, list | tuple) else [found]
     return [one for one in found if isinstance(one, MutableMapping)]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,7 @@ def _check_evaluators(cfg: Mapping[str, Any], split: str) -> None:
     if not read or any(path.suffix != '.json' or not path.is_file() for path in read):
         return
 
+    @cache
     def listed(path: Path) -> list[tuple[str, str]]:
         images = read_coco_file(path, with_annotations=False)['images']
         return [(str(one.get('id')), Path(str(one.get('file_name'))).name) for one in images]
@@ -118,7 +120,7 @@ def _check_evaluators(cfg: Mapping[str, Any], split: str) -> None:
                 f'{split}_dataloader reads: set both to the same file'
             )
         same = [first for (first, _), (second, _) in pairwise(images) if first == second]
-        if same and type_name(evaluator).endswith(('CocoMetric', 'LVISMetric')):
+        if same and type_name(evaluator).startswith(('Coco', 'LVIS')):
             raise UserError(
                 f'{split}_dataloader: several images have the id {same[0]}, by which AP tells them apart: give the '
                 f'images of {shorten(list(map(str, read)))} different ids'
