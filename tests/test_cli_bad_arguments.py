@@ -61,6 +61,11 @@ CASES = [
     (['compare'], r'required: first, second; `.*--help` lists the arguments'),
     (['train'], 'a config is needed, or --data DIR'),
     ([*TRAIN, '--nope'], 'unrecognized arguments: --nope'),
+    ([*TRAIN, '--cfg-options', 'a.b', '=', '1'], "'a.b' has no key or no value; each must be KEY=VALUE without spaces"),
+    ([*TRAIN, '--image-size', '640', '480'], 'unrecognized arguments: 480'),
+    (['train', '--image-size', '640', '480'], 'config 480 not found .is it a second value of the option before it'),
+    (['check', '@/data/train/_annotations.coco.json'], 'give the folder that has the images and the annotation files'),
+    (['check', '@/data', '--masks', '--out', '@/sheets'], 'error: 2 problems that would break training or evaluation'),
     ([*TRAIN, '--cfg-options', 'a'], '--cfg-options a cannot be read: .*each must be KEY=VALUE'),
     ([*TRAIN, '--cfg-options', 'optim_wraper.optimizer.lr=1'], r'has no optim_wraper \(did you mean optim_wrapper\?\)'),
     ([*TRAIN, '--cfg-options', 'model.x={' + '[' * 100_000], r'cannot be read: .*each must be KEY=VALUE'),
@@ -101,7 +106,10 @@ CASES = [
     (['check', '@/data', '--out', '@/file/x'], 'cannot write to the folder'),
     # Configs.
     (['train', '@/number.py', '--data', '@/data'], 'number.py has no model'),
-    ([*PREDICT, '--cfg-options', 'model.nope=1'], "RetinaNet has no argument 'nope'; it has backbone"),
+    (
+        [*PREDICT, '--cfg-options', 'model.nope=1'],
+        "RetinaNet has no argument 'nope' .*_delete_=True.*; it has backbone",
+    ),
     (['train', '@/empty.py', '--data', '@/data'], 'empty.py has no model'),
     (['predict', '@/empty.py', *PREDICT[2:]], 'empty.py has no model'),
     (['export', '@/empty.py', '@/model.pth', '@/x.onnx'], 'empty.py has no model'),

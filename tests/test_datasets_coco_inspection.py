@@ -95,10 +95,6 @@ BOXES = {
         lambda c: first(c).update(segmentation=[[1, 2, 3, 4]]),
         r'pieces of polygons with fewer than 3 points, left out: 1',
     ),
-    'class': (
-        lambda c: [a.update(category_id=1) for a in c['annotations'] if a['category_id'] == 2],
-        r'classes without an example: square',
-    ),
 }
 
 
@@ -144,6 +140,20 @@ def test_faults_are_named(data, kind, fault):
     assert kind == 'errors' or found.errors == []
     assert kind != 'mask_errors' or found.warnings == []
     assert ('not usable for masks: val' in found.text()) == (kind == 'mask_errors')
+
+
+def test_classes_that_are_never_learned_are_named(data):
+    def rename(content):
+        content['categories'][1]['name'] = 'dsik'  # instead of disk
+
+    for split in ('train', 'val'):
+        edit(data, split, rename)
+    edit(data, 'train', lambda c: [a.update(category_id=1) for a in c['annotations'] if a['category_id'] == 2])
+    learned, evaluated = inspect(data).warnings
+    assert learned == 'train: classes without an example: dsik'
+    assert evaluated == (
+        'val: classes with objects of which train has none, so that AP counts them as missed: dsik (did you mean disk?)'
+    )
 
 
 def test_run_lengths_that_do_not_add_up_are_never_decoded():
@@ -193,9 +203,21 @@ def test_boxes_that_are_shifted_by_half_their_size(data, share):
 
     edit(data, 'train', shift)
     place = 'centers' if share > 0 else 'top left corners'
+    change = 'subtract' if share > 0 else 'add'
     said = [line for line in inspect(data).warnings if 'all boxes are inside' in line]
     fit = f'train: all boxes are inside their image if x and y are their {place}. COCO has corners, and YOLO centers'
-    assert said == [fit] * (share != 0)
+    assert said == [f'{fit}: {change} half of the sides'] * (share != 0)
+
+
+def test_many_boxes_that_fit_by_their_centers_are_an_error(data):
+    def shift(content):
+        for one in content['annotations']:
+            x, y, w, h = one['bbox']
+            one.update(bbox=[48 - w / 2, 48 - h / 2, w, h], segmentation=[])
+
+    edit(data, 'train', shift)
+    (error,) = inspect(data).errors
+    assert re.search('train: all boxes are inside .* their centers', error)
 
 
 def test_crowds_are_counted_apart(data):

@@ -127,7 +127,7 @@ def test_voc_objects_that_can_be_misread(tmp_path, coco):
     box = '<bndbox><xmin>41</xmin><ymin>41</ymin><xmax>70</xmax><ymax>70</ymax></bndbox>'
     one = f'<object><name>star</name>{{}}{box}</object>'
     path.write_text(f'<annotation><filename>{image.stem}.png</filename>{one.format("")}</annotation>')
-    (root / 'ImageSets' / 'Main' / 'train.txt').write_text(path.stem)
+    (root / 'ImageSets' / 'Main' / 'train.txt').write_text(f'{path.stem}.png')  # VOC has no suffix there
     splits = find_splits(root)
     assert [Path(one['file_name']).suffix for one in splits['train'].content['images']] == ['.png']
     assert [a['bbox'] for a in splits['train'].content['annotations']] == [[40, 40, 30, 30]]

@@ -35,11 +35,18 @@ YOLO = {  # content of data.yaml, a line, the box or a part of the error, and a 
     'three corners': ({}, ' '.join(CORNERS.split()[:7]), [30, 10, 10, 20]),
     'names with keys as text': (dict(names={'1': 'dog', '0': 'cat'}), BOX, [10, 10, 20, 20]),
     'names in a file': (dict(names='names.txt'), BOX, [10, 10, 20, 20]),
-    'home of another user': (dict(path='~nobody-here/ds'), BOX, [10, 10, 20, 20]),
+    'home of another user': (dict(path='~x/ds'), BOX, [10, 10, 20, 20], "path='~x/ds' of .* does not exist: .*"),
     'folders of another machine': (dict(train='/content/x-1/ds/train', val='x-1/val'), BOX, [10, 10, 20, 20]),
     'keys in any case': (dict(train=None, Train='train', NC=2), BOX, [10, 10, 20, 20]),
     'nc as text': (dict(nc='2'), BOX, [10, 10, 20, 20]),
-    'no test folder': (dict(test='x/test'), BOX, [10, 10, 20, 20], 'test=.* has no labeled images: testing uses val'),
+    'decimal commas': ({}, BOX.replace('.', ','), "'0 0,208333 .*' is not a list of numbers; decimals need points"),
+    'name': ({}, BOX.replace('0 ', 'cat ', 1), "'cat 0.208333 .*' is not a list of numbers; a class is a number"),
+    'counted from 1': (
+        {},
+        BOX.replace('0 ', '1 ', 1),
+        [10, 10, 20, 20],
+        'no label has class 0, cat, and all others occur: do they count from 1.*',
+    ),
     'pixels': ({}, '0 1.5 0.5 0.1 0.1', '1.5 is outside the image: coordinates must be fractions between 0 and 1'),
     'class': ({}, '2 0.5 0.5 0.1 0.1', 'class 2 is not one of the 2 of data.yaml'),
     'four numbers': ({}, '0 0.5 0.5 0.1', '4 numbers are neither a class and a box'),
@@ -85,6 +92,21 @@ def test_another_list_of_classes_beside_the_labels_is_named(root, others):
         f'train: {path} has other classes, or another order, than data.yaml, by which the labels are read: '
         'dog, cat instead of cat, dog'
     ] * others.startswith('dog')
+
+
+def test_a_test_folder_without_images_and_suffixes_in_capitals(root):
+    write_labels(root, BOX)
+    for folder in ('train', 'val'):
+        (root / 'labels').mkdir(exist_ok=True)
+        (root / 'images').mkdir(exist_ok=True)
+        (root / folder).rename(root / 'images' / folder)
+        (root / 'labels' / folder).mkdir()
+        for path in (root / 'images' / folder).glob('*.txt'):
+            path.rename(root / 'labels' / folder / f'{path.stem}.TXT')
+    (root / 'data.yaml').write_text('train: images/train\nval: images/val\ntest: x/test\nnames: [cat]\n')
+    said = inspect_splits(find_splits(root)).warnings
+    assert said[0].startswith('train: repeated objects')
+    assert re.fullmatch("val: test='x/test' of .* has no labeled images: testing uses val", said[1])
 
 
 def test_oriented_boxes_have_no_masks(root):
@@ -188,7 +210,7 @@ def test_labels_without_an_image_are_named(root):
     (root / 'train' / '0.png').rename(root / 'train' / '0.heic')
     (root / 'train' / '1.txt').rename(root / 'train' / '1.TXT')
     warning = inspect_splits(find_splits(root)).warnings[0]
-    assert warning.startswith('train: label files that no image uses: 2 (')
+    assert warning.startswith('train: label files without an image: 2 (')
     assert warning.endswith('train/1.TXT); files of formats that are not read: 1 .heic')
 
 

@@ -74,10 +74,8 @@ def check_arguments(cls: type, kwargs: Mapping[str, Any], role: str) -> None:
         return
     for name in kwargs:
         if name not in accepted:
-            raise ValueError(
-                f'{role}: {cls.__name__} has no argument {name!r}{did_you_mean(name, accepted)}; '
-                f'it has {", ".join(accepted)}'
-            )
+            meant = did_you_mean(name, accepted) or ' (is it from the base config? _delete_=True leaves that out)'
+            raise ValueError(f'{role}: {cls.__name__} has no argument {name!r}{meant}; it has {", ".join(accepted)}')
 
 
 def _parameters(cls: type) -> dict[str, inspect.Parameter]:

@@ -23,13 +23,16 @@ class ConfigOptions(argparse.Action):
         python = {key: text for key, _, text in (value.partition('=') for value in values) if '{' in text}
         plain = [value for value in values if value.partition('=')[0] not in python]
         try:
+            if wrong := [value for value in values if '=' not in value.strip('=')]:
+                raise ValueError(f'{wrong[0]!r} has no key or no value')
             if re.search(r'[\[({]{20}', ''.join(values)):  # what walks through configs is recursive
                 raise ValueError('brackets nested too deeply')
             DictAction(self.option_strings, self.dest, nargs=self.nargs)(parser, namespace, plain, option)
             getattr(namespace, self.dest).update({key: ast.literal_eval(text) for key, text in python.items()})
         except (ValueError, AssertionError, IndexError, SyntaxError) as error:
             given = f'{" ".join(values):.200}'
-            parser.error(f'{option} {given} cannot be read: {error}; each must be KEY=VALUE, such as a.b.c=1')
+            form = 'each must be KEY=VALUE without spaces, such as a.b.c=1'
+            parser.error(f'{option} {given} cannot be read: {error}; {form}')
 
 
 def add_options_argument(parser: argparse.ArgumentParser) -> None:

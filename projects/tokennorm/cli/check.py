@@ -44,6 +44,8 @@ def main(argv: list[str]) -> None:
             for split in splits.values()
         }
         print_json(dict(splits=counts, errors=found.errors, warnings=found.warnings, mask_errors=found.mask_errors))
+    if args.masks:
+        found.errors += found.mask_errors
     if found.errors:
         count = f'{len(found.errors)} problems' if len(found.errors) > 1 else '1 problem'
         raise SystemExit(f'error: {count} that would break training or evaluation, listed above')

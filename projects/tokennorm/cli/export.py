@@ -39,8 +39,8 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         type=Path,
         metavar='DIR',
         help='dataset in any format of --data: evaluate the written file and PyTorch on its images; the exit status '
-        'is 1 if their APs, from 0 to 100, differ by 0.05 or more, or with --int8 if one is lower by 1.0 or '
-        'more. Not for .pt2',
+        'is 1 if their APs, from 0 to 100, differ by 0.05 or more, or with --int8 if that of the file is '
+        'lower by 1.0 or more. Not for .pt2',
     )
     verification.add_argument(
         '--split', choices=['train', 'val', 'test'], default='val', help='split for --verify; default: %(default)s'

@@ -134,7 +134,7 @@ def main(argv: list[str]) -> None:
     if results.interrupted and source.count:
         failed.append(f'interrupted after {done} of {source.count} images')
     elif source.count and done + 2 < 0.95 * source.count:
-        print(f'the file claims {source.count} frames, and {done} were decoded: it was trimmed, or is damaged')
+        print(f'the file claims {source.count} frames, and {done} were decoded: it may be trimmed or damaged')
     elif not source.count and not results.interrupted:
         print(f'{args.path[0]}: the stream ended after {done} frames')
     if failed:

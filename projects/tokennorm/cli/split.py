@@ -11,7 +11,6 @@ import re
 from pathlib import Path
 
 from tokennorm.cli.command import Parser, command
-from tokennorm.engine.options import check_data
 from tokennorm.messages import UserError, user_errors
 
 
@@ -25,7 +24,8 @@ def main(argv: list[str]) -> None:
     group = 'images in whose file names this regular expression finds the same text stay together'
     parser.add_argument('--group', metavar='PATTERN', help=group)
     args = parser.parse_args(argv)
-    check_data(args.data)
+    if not Path(args.data).expanduser().exists():
+        raise UserError(f'{args.data} not found')
 
     from tokennorm.datasets.coco.inspection import inspect_splits
     from tokennorm.datasets.splitting import find_unsplit, split_annotations

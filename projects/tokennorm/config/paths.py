@@ -42,6 +42,7 @@ def config(name: str | Path) -> str:
         cut = {'_'.join(one.split('_')[: len(wanted.split('_'))]): one for one in sorted(known, key=len, reverse=True)}
         near = {f' (did you mean {part}?)': one for part, one in cut.items()}.get(did_you_mean(wanted, cut))
         meant = f' (did you mean {package}{"::" if package else ""}{near}?)' if near else ''
+        meant = ' (is it a second value of the option before it, which takes one?)' if str(name).isdigit() else meant
         raise FileNotFoundError(f'config {name} not found{meant}; `tokennorm configs` lists those of this package')
     return str(path)
 

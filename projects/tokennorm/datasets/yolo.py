@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,9 +50,10 @@ def find_yolo(root: Path) -> LabelFolder | None:
         return None
     names = _class_names(content, file)
     base = file.parent / os.path.expanduser(str(content.get('path') or ''))
+    splits, notes, elsewhere, absent = {}, {}, [], []
     if not base.is_dir():  # of another machine
+        elsewhere = [f'path={content["path"]!r} of {file} does not exist: images are read from {file.parent}']
         base = file.parent
-    splits, notes, absent = {}, {}, []
     for split, keys in SPLIT_NAMES.items():
         value = next((content[key] for key in keys if content.get(key)), None)
         if value is None:
@@ -75,13 +77,14 @@ def find_yolo(root: Path) -> LabelFolder | None:
             )
     root = file.parent if root.is_file() else root
     folders = {entry.labels.parent for entries in splits.values() for entry in entries if entry.labels}
-    for first in list(notes)[:1]:
-        notes[first] += [*absent, *_other_names(names, file, {root, *folders})]
+    if notes:
+        notes[next(iter(notes))] += [*elsewhere, *_other_names(names, file, {root, *folders})]
+        notes[next(reversed(notes))] += absent
     shape = content.get('kpt_shape') or [0, 0]
     if not (isinstance(shape, list) and len(shape) == 2 and all(type(value) is int for value in shape)):
         raise ValueError(f'{file}: kpt_shape={shape!r} must be [number of keypoints, 2 or 3]')
     rules = _Rules(len(names), shape[0] * shape[1], content.get('task') == 'obb')
-    return LabelFolder('YOLO', root, names, splits, rules, _read_labels, notes, _doubts)
+    return LabelFolder('YOLO', root, names, splits, rules, _read_labels, notes, partial(_doubts, names))
 
 
 def _other_names(names: list[str], used: Path, folders: set[Path]) -> list[str]:
@@ -99,8 +102,10 @@ def _other_names(names: list[str], used: Path, folders: set[Path]) -> list[str]:
     return notes
 
 
-def _doubts(annotations: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _doubts(names: Sequence[str], annotations: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """What the labels may mean otherwise."""
+    if {one['category_id'] for one in annotations} == set(range(2, len(names) + 1)):
+        yield f'no label has class 0, {names[0]}, and all others occur: do they count from 1? YOLO counts from 0'
     corners = [len(one['segmentation'][0]) // 2 for one in annotations if 'segmentation' in one]
     if set(corners) == {4}:
         yield f'polygons of four corners, all {len(corners)}: if they are oriented boxes, write task: obb in data.yaml'
@@ -120,7 +125,7 @@ def _notes(images: list[Path], labels: list[Path | None], file: Path | None) -> 
     if unused := [str(path) for path in texts if _LABELS.match(path.read_bytes()[:1000])]:
         others = left_out(path for folder in {path.parent for path in images} for path in folder.iterdir())
         why = f'; files of formats that are not read: {others}' if others else ''
-        notes.append(f'label files that no image uses: {len(unused)} ({shorten(unused, 3)}){why}')
+        notes.append(f'label files without an image: {len(unused)} ({shorten(unused, 3)}){why}')
     # such as p1.jpg and p1.png
     if shared := [str(image) for image, path in zip(images, labels, strict=True) if path and counts[path] > 1]:
         notes.append(f'images that share a label file, all with its objects: {len(shared)} ({shorten(shared, 4)})')
@@ -257,7 +262,7 @@ def _label_path(image: Path) -> Path:
     tried = []
     for name in ('labels', 'Labels', 'LABELS'):
         parts[places[-1]] = name
-        tried.append(Path(*parts).with_suffix('.txt'))
+        tried += [Path(*parts).with_suffix(suffix) for suffix in ('.txt', '.TXT')]
     tried.append(image.with_suffix('.txt'))  # where not even Ultralytics looks, so that the image would be background
     return next((path for path in tried if path.is_file()), tried[0])
 
@@ -267,7 +272,9 @@ def _read_line(words: list[str], size: tuple[int, int], rules: _Rules) -> dict[s
     try:
         values = [float(word) for word in words]
     except ValueError:
-        raise ValueError(f'{" ".join(words)!r:.80} is not a list of numbers') from None
+        why = '; decimals need points' * any(',' in word for word in words)
+        why = why or '; a class is a number, that of its name in data.yaml' * (not words[0].isdigit())
+        raise ValueError(f'{" ".join(words)!r:.80} is not a list of numbers{why}') from None
     count, more = len(values), {}
     is_box = count in (5, 5 + rules.keypoints)
     if rules.keypoints and not is_box:

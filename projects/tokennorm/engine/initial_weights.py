@@ -45,7 +45,10 @@ def use_initial_weights(cfg: Config, options: TrainOptions) -> InitialWeights:
         init = 'coco' if published else 'imagenet' if weights else 'none'
     if init == 'coco':
         if published is None:
-            raise UserError(f'--init coco: there is no published COCO detector of {Path(cfg.filename).stem}')
+            raise UserError(
+                f'--init coco: there is no published COCO detector of {Path(cfg.filename).stem}; '
+                '`tokennorm weights` lists those that there are'
+            )
         cfg.load_from = published.url
         return InitialWeights(f'Initial weights: the COCO detector {published.name}, {published.url}')
     if init == 'imagenet' and not weights:

@@ -60,7 +60,7 @@ class ReportHook(Hook):
     def _training(self, runner: Runner) -> str:
         images = len(runner.train_dataloader.dataset)
         by_epoch = isinstance(runner.train_loop, EpochBasedTrainLoop)
-        length = f'{runner.epoch} epochs' if by_epoch else f'{runner.iter} iterations'
+        length = f'{runner.epoch} epoch{"s" * (runner.epoch != 1)}' if by_epoch else f'{runner.iter} iterations'
         since = f' since it was resumed at iteration {self.begin}' if self.begin else ''
         minutes = (time.time() - self.began) / 60
         return f'Trained on {images} images for {length}, in {minutes:.1f} min{since}'

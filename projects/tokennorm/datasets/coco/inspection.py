@@ -25,7 +25,7 @@ from tokennorm.datasets.coco.normalizing import (
 )
 from tokennorm.datasets.image_files import map_files, open_image
 from tokennorm.datasets.splits import CocoSplit
-from tokennorm.messages import shorten
+from tokennorm.messages import did_you_mean, shorten
 
 _OTHER_SIZE = (
     'image files whose size, after rotation by EXIF, is not that of the annotation file, so that boxes are misplaced'
@@ -58,7 +58,7 @@ class Inspection:
         """Returns the table and all problems, without those of masks for a detector of boxes."""
         masks = [f'not usable for masks: {line}' for line in self.mask_errors if with_masks]
         lines = [f'ERROR: {line}' for line in self.errors] + [f'warning: {line}' for line in self.warnings]
-        return '\n'.join([*([self.table, ''] if self.table else []), *(lines or ['No problems found.']), *masks])
+        return '\n'.join([*([self.table, ''] if self.table else []), *(lines + masks or ['No problems found.'])])
 
 
 def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) -> Inspection:
@@ -194,7 +194,8 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
     found.most_objects = max(found.most_objects, *objects.values(), 0)
     if beyond:
         pairs = [(one['bbox'], images[one['image_id']]) for one in annotations if one['image_id'] in images]
-        found.warnings += [f'{split.name}: {line}' for line in _shifted_boxes(pairs)]
+        lines = [f'{split.name}: {line}' for line in _shifted_boxes(pairs)]
+        (found.errors if _too_many(boxes[_PARTLY_OUTSIDE], split) else found.warnings).extend(lines)
     crowds = [f'annotation {original_id(one)}' for one in annotations if one.get('iscrowd')]
     masks_of_crowds = sum(bool(one.get('iscrowd')) and isinstance(one.get('segmentation'), dict) for one in annotations)
     # COCO has 1% with masks, and VOC 20% difficult objects. Some programs mark each mask of several parts.
@@ -239,10 +240,13 @@ def _shifted_boxes(pairs: list[tuple[list[float], Mapping[str, Any]]]) -> Iterat
     corners, sides = boxes[:, :2], np.maximum(boxes[:, 2:], 1)
     if not (np.maximum(-corners, corners + sides - ends) > sides / 4).any():
         return
-    for place, share in (('top left corners', 0.5), ('centers', -0.5)):
+    for place, share, change in (('top left corners', 0.5, 'add'), ('centers', -0.5, 'subtract')):
         moved = corners + share * sides
         if (moved >= -1).all() and (moved + sides <= ends + 1).all():
-            yield f'all boxes are inside their image if x and y are their {place}. COCO has corners, and YOLO centers'
+            yield (
+                f'all boxes are inside their image if x and y are their {place}. COCO has corners, and YOLO centers: '
+                f'{change} half of the sides'
+            )
 
 
 def mask_problem(mask: Any, size: list[int]) -> str:
@@ -395,6 +399,10 @@ def _compare_categories(splits: Mapping[str, CocoSplit], found: Inspection) -> N
         extra = [f'{name} ({counts[name]} objects)' for name in theirs if name not in names]
         problem = f'categories that {first.name} does not have, with their objects ignored'
         found.warnings += named(split, {problem: extra})
+        learned = [name for name, count in first.objects_by_class().items() if count]
+        new = [f'{name}{did_you_mean(name, learned)}' for name in names if name not in learned and counts.get(name)]
+        problem = f'classes with objects of which {first.name} has none, so that AP counts them as missed'
+        found.warnings += named(split, {problem: new})
 
 
 def _folded(name: str) -> str:
