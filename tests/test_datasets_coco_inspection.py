@@ -212,7 +212,7 @@ def test_boxes_that_are_shifted_by_half_their_size(data, share):
 def test_many_boxes_that_fit_by_their_centers_are_an_error(data):
     def shift(content):
         for one in content['annotations']:
-            x, y, w, h = one['bbox']
+            w, h = one['bbox'][2:]
             one.update(bbox=[48 - w / 2, 48 - h / 2, w, h], segmentation=[])
 
     edit(data, 'train', shift)

@@ -246,7 +246,8 @@ class Pages:
             for column, pair in COLUMNS.items()
         }
         columns = [one for one in COLUMNS if any(d for (_, column), d in found.items() if column == one)]
-        rows = _head(['backbone and task', *columns, 'runs per arm, unless given', 'training time of DTN relative to LN'])
+        more = ('runs per arm, unless given', 'training time of DTN relative to LN')
+        rows = _head(['backbone and task', *columns, *more])
         for title, name in self.summary_rows().items():
             usual = max((max(d.runs) for (row, _), d in found.items() if row == title and d), default=0)
             cells = [title]
