@@ -139,9 +139,9 @@ def test_stages_without_scores_borrow_the_image_error(study, tmp_path):
 
 
 def test_pages_take_new_arms_stages_and_repeats(study, tmp_path):
-    new = replace(study.stages['pretrain'], name='later', title='Later stage', arms=('LN', 'DTN start', 'DTN 20x'))
-    later = replace(study, stages={'later': new}, arms={**study.arms, 'DTN start': {}, 'DTN 20x': {}})
-    values = {'LN': (20, 22, 24), 'DTN start': (26, 27, 31)}
+    new = replace(study.stages['pretrain'], name='later', title='Later stage', arms=('LN', 'DTN 20x', 'DTN start'))
+    later = replace(study, stages={'later': new}, arms={**study.arms, 'DTN 20x': {}, 'DTN start': {}})
+    values = {'LN': (20, 22, 24), 'DTN 20x': (26, 27, 31)}
     keep(
         tmp_path / 'results' / 'longer',
         [
@@ -150,13 +150,13 @@ def test_pages_take_new_arms_stages_and_repeats(study, tmp_path):
             for seed, value in enumerate(own)
         ],
     )
-    again = [record(Run('later', arm, 1), 'accuracy/top1', value) for arm, value in (('LN', 25.0), ('DTN start', 30.0))]
+    again = [record(Run('later', arm, 1), 'accuracy/top1', value) for arm, value in (('LN', 25.0), ('DTN 20x', 30.0))]
     (tmp_path / 'results' / 'longer' / 'later_repeated.json').write_text(json.dumps(again))
     pages = Pages({'longer': later}, tmp_path / 'results')
     lines = pages.tables('longer')
     assert lines[0] == '### Later stage'
-    assert 'Not run: DTN 20x.' in lines
-    assert row(lines, 'DTN start - LN')[1] == '+6.00'
+    assert 'Not run: DTN start.' in lines
+    assert row(lines, 'DTN 20x - LN')[1] == '+6.00'
     assert pages.summary_rows()['Later stage'] == 'longer/later'
     table = pages.repeated('longer/later')
     assert [line.split(' | ')[-1].rstrip(' |') for line in table[2:6]] == ['+6.00', '+5.00', '+7.00', '+5.00']

@@ -33,7 +33,6 @@ CONTRASTS = (('DPN+statistics', 'plain+statistics'), ('LN+DPN RMSNorm eps 1', 'L
 COLUMNS = {
     'DTN': ('DTN', BASELINE),
     'DTN, 20 x rate of lambda and P': ('DTN 20x', BASELINE),
-    'DTN, better initial values': ('DTN start', BASELINE),
     'local norm': ('local', BASELINE),
     'Dual PatchNorm': ('LN+DPN', BASELINE),
 }
