@@ -209,15 +209,23 @@ def test_boxes_that_are_shifted_by_half_their_size(data, share):
     assert said == [f'{fit}: {change} half of the sides'] * (share != 0)
 
 
-def test_many_boxes_that_fit_by_their_centers_are_an_error(data):
+@pytest.mark.parametrize(
+    ('beyond', 'masks', 'is_error'), [(10, [], True), (9, [], False), (10, [[1, 1, 2, 1, 2, 2]], False)]
+)
+def test_many_boxes_that_fit_by_their_centers_are_an_error(data, beyond, masks, is_error):
+    """Few do not show it, and with masks a look at the drawings does."""
+
     def shift(content):
-        for one in content['annotations']:
-            w, h = one['bbox'][2:]
-            one.update(bbox=[48 - w / 2, 48 - h / 2, w, h], segmentation=[])
+        del content['annotations'][20:]
+        for i, one in enumerate(content['annotations']):
+            x, y = (38, 38) if i < beyond else (20, 20)
+            one.update(bbox=[x + 5, y + 5, 10 + i / 10, 10], segmentation=masks)
 
     edit(data, 'train', shift)
-    (error,) = inspect(data).errors
-    assert re.search('train: all boxes are inside .* their centers', error)
+    found = inspect(data)
+    (line,) = [one for one in (found.errors if is_error else found.warnings) if 'all boxes are inside' in one]
+    assert line.startswith('train: all boxes are inside their image if x and y are their centers')
+    assert found.errors == [line] * is_error
 
 
 def test_crowds_are_counted_apart(data):

@@ -39,14 +39,10 @@ YOLO = {  # content of data.yaml, a line, the box or a part of the error, and a 
     'folders of another machine': (dict(train='/content/x-1/ds/train', val='x-1/val'), BOX, [10, 10, 20, 20]),
     'keys in any case': (dict(train=None, Train='train', NC=2), BOX, [10, 10, 20, 20]),
     'nc as text': (dict(nc='2'), BOX, [10, 10, 20, 20]),
-    'decimal commas': ({}, BOX.replace('.', ','), "'0 0,208333 .*' is not a list of numbers; decimals need points"),
+    'decimal commas': ({}, BOX.replace('.', ','), "'0 0,208333 .*' is not a list of numbers; .* points for decimals"),
     'name': ({}, BOX.replace('0 ', 'cat ', 1), "'cat 0.208333 .*' is not a list of numbers; a class is a number"),
-    'counted from 1': (
-        {},
-        BOX.replace('0 ', '1 ', 1),
-        [10, 10, 20, 20],
-        'no label has class 0, cat, and all others occur: do they count from 1.*',
-    ),
+    'one class of two': ({}, BOX.replace('0 ', '1 ', 1), [10, 10, 20, 20]),
+    'path of this folder elsewhere': (dict(path='../datasets/data'), BOX, [10, 10, 20, 20]),
     'pixels': ({}, '0 1.5 0.5 0.1 0.1', '1.5 is outside the image: coordinates must be fractions between 0 and 1'),
     'class': ({}, '2 0.5 0.5 0.1 0.1', 'class 2 is not one of the 2 of data.yaml'),
     'four numbers': ({}, '0 0.5 0.5 0.1', '4 numbers are neither a class and a box'),
@@ -92,6 +88,15 @@ def test_another_list_of_classes_beside_the_labels_is_named(root, others):
         f'train: {path} has other classes, or another order, than data.yaml, by which the labels are read: '
         'dog, cat instead of cat, dog'
     ] * others.startswith('dog')
+
+
+@pytest.mark.parametrize('first', ['cat', 'background'])
+def test_labels_that_may_count_from_1_are_named(root, first):
+    for i, path in enumerate(list_images(root)):
+        path.with_suffix('.txt').write_text(BOX.replace('0 ', f'{i % 2 + 1} ', 1))
+    (root / 'data.yaml').write_text(yaml.safe_dump(dict(train='train', val='val', names=[first, 'dog', 'cow'])))
+    said = [line for line in inspect_splits(find_splits(root)).warnings if 'no label has class 0, cat' in line]
+    assert [line[:6] for line in said] == (['train:', 'val: n'] if first == 'cat' else [])
 
 
 def test_a_test_folder_without_images_and_suffixes_in_capitals(root):
@@ -208,6 +213,7 @@ def test_labels_without_an_image_are_named(root):
     write_labels(root, BOX)
     (root / 'data.yaml').write_text(yaml.safe_dump(dict(train='train', val='val', names=['cat'])))
     (root / 'train' / '0.png').rename(root / 'train' / '0.heic')
+    (root / 'train' / '1.png').unlink()
     (root / 'train' / '1.txt').rename(root / 'train' / '1.TXT')
     warning = inspect_splits(find_splits(root)).warnings[0]
     assert warning.startswith('train: label files without an image: 2 (')

@@ -160,10 +160,21 @@ def test_objects_may_be_in_the_second_file_only(objects):
         check_training_samples(both)
 
 
+def test_one_crop_of_the_only_image_of_a_file_may_lose_its_objects():
+    class Crops(Samples):
+        def __getitem__(self, index):
+            objects = random.random() < 0.5
+            return dict(data_samples=SimpleNamespace(gt_instances=[0] * objects))
+
+    for seed in range(8):
+        random.seed(seed)
+        check_training_samples(ConcatDataset([Samples([1] * 3, 1), Crops([0], 1)]))
+
+
 @pytest.mark.parametrize('first', [0, 2])
 def test_a_pipeline_of_the_second_file_that_loses_all_objects_is_refused(first):
     both = ConcatDataset([Samples([1] * 3, first), Samples([0] * 3, 2)])
-    with pytest.raises(UserError, match='leaves no object in 3 samples'):
+    with pytest.raises(UserError, match='leaves no object in 16 samples'):
         check_training_samples(both)
 
 
@@ -206,7 +217,9 @@ def test_evaluators_read_the_annotations_of_their_loader(tmp_path, other, fits, 
         write(name, file)
     dataset = dict(type='CocoDataset', data_root=str(tmp_path), ann_file='val.json', metainfo=dict(classes=('a',)))
     evaluator = dict(type='CocoMetric') | (dict(ann_file=str(tmp_path / f'{other}.json')) if other else {})
-    evaluator = evaluator if form is dict else [evaluator] if form is list else dict(metrics=[evaluator])
+    evaluator = (
+        evaluator if form is dict else [evaluator] if form is list else dict(type='Evaluator', metrics=[evaluator])
+    )
     cfg = dict(model={}, val_dataloader=dict(dataset=dataset), val_evaluator=evaluator)
     with nullcontext() if fits else pytest.raises(UserError, match=r'has other images than .*val\.json'):
         check_config_data(cfg, ('val',))

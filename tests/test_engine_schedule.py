@@ -127,10 +127,10 @@ def test_the_learning_rate_follows_the_batch(optimizer, power):
     'auto',
     [
         dict(base_batch_size=2),
-        dict(base_batch_size=1, images_per_step=16),
+        dict(base_batch_size=1, images_per_step=[1, 16]),
         dict(base_batch_size=16),
-        dict(base_batch_size=4, images_per_step=16),
-        dict(base_batch_size=16, images_per_step=8),  # edited
+        dict(base_batch_size=4, images_per_step=[4, 16]),
+        dict(base_batch_size=16, images_per_step=[8, 8]),  # edited
     ],
     ids=str,
 )

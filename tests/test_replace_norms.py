@@ -355,8 +355,13 @@ def test_the_mask_of_one_of_two_sequences():
     replace_norms(model, dict(type='DTN'), **options | dict(include='decoder.layers.*'))
     assert model(source, target).shape == target.shape
     for mask in (dict(src_key_padding_mask=hidden), dict(tgt_key_padding_mask=later)):
-        with pytest.raises(ValueError, match='two sequences, with src_key_padding_mask and tgt_key_padding_mask'):
+        with pytest.raises(ValueError, match='has an encoder and a decoder'):
             model(source, target, **mask)
+        assert Wrapper(model)(source, target).shape == target.shape
+    model = Wrapper(transformer())
+    replace_norms(model, dict(type='DTN'), **options | dict(include='*layers.*'))
+    with pytest.raises(ValueError, match='Wrapper has an encoder and a decoder'):
+        model(source, target, src_key_padding_mask=hidden)
 
     model = transformer()
     replace_norms(model.encoder, dict(type='DTN'), **options)
@@ -365,18 +370,20 @@ def test_the_mask_of_one_of_two_sequences():
     torch.testing.assert_close(model(source, target, **masks)[1:, :6], model(source[1:, :6], target[1:, :6]))
 
 
+class Wrapper(nn.Module):
+    """Passes its arguments on, as PEFT's models."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, *args, **kwargs):
+        return self.model(*args, **kwargs)
+
+
 def test_masks_reach_a_model_through_any_arguments():
     inner, x, mask = padded_sequences()
-
-    class Wrapper(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = Sequences().double()
-
-        def forward(self, *args, **kwargs):
-            return self.model(*args, **kwargs)
-
-    model = Wrapper()
+    model = Wrapper(Sequences().double())
     replace_norms(model, dict(type='DTN'), include='*norm', num_heads=4, grid='sequence', num_prefix_tokens=1)
     model.model.norm.load_state_dict(inner.norm.state_dict())
     torch.testing.assert_close(model(x, attention_mask=mask), inner(x, mask))

@@ -74,7 +74,7 @@ def check_arguments(cls: type, kwargs: Mapping[str, Any], role: str) -> None:
         return
     for name in kwargs:
         if name not in accepted:
-            meant = did_you_mean(name, accepted) or ' (is it from the base config? _delete_=True leaves that out)'
+            meant = did_you_mean(name, accepted) or ' (in a config with a base, _delete_=True drops those of the base)'
             raise ValueError(f'{role}: {cls.__name__} has no argument {name!r}{meant}; it has {", ".join(accepted)}')
 
 

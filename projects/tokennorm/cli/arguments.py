@@ -23,8 +23,8 @@ class ConfigOptions(argparse.Action):
         python = {key: text for key, _, text in (value.partition('=') for value in values) if '{' in text}
         plain = [value for value in values if value.partition('=')[0] not in python]
         try:
-            if wrong := [value for value in values if '=' not in value.strip('=')]:
-                raise ValueError(f'{wrong[0]!r} has no key or no value')
+            if wrong := [value for value in values if value.partition('=')[1] != '=' or value.startswith('=')]:
+                raise ValueError(f'{wrong[0]!r} has no key or no =')
             if re.search(r'[\[({]{20}', ''.join(values)):  # what walks through configs is recursive
                 raise ValueError('brackets nested too deeply')
             DictAction(self.option_strings, self.dest, nargs=self.nargs)(parser, namespace, plain, option)

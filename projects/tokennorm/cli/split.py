@@ -7,6 +7,7 @@ examples:
   tokennorm split frames.json --group '.+(?=_\d+)'    # video3_0001.jpg and video3_0002.jpg stay together
 """
 
+import os
 import re
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def main(argv: list[str]) -> None:
     group = 'images in whose file names this regular expression finds the same text stay together'
     parser.add_argument('--group', metavar='PATTERN', help=group)
     args = parser.parse_args(argv)
-    if not Path(args.data).expanduser().exists():
+    if not os.path.exists(os.path.expanduser(args.data)):
         raise UserError(f'{args.data} not found')
 
     from tokennorm.datasets.coco.inspection import inspect_splits

@@ -19,7 +19,7 @@ from tokennorm.registry import arguments_of
 
 _NEAR = 0.8  # similarity from which a key is a typo: that of max_epoch and max_epochs, not of stem_cfg and init_cfg
 RUNNER = set(inspect.signature(Runner.__init__).parameters)
-_PACKAGES = ('tokennorm', 'mmengine', 'mmcv', 'mmdet', 'mmpretrain', 'torch', 'torchvision', 'timm')
+_PACKAGES = ('tokennorm', 'mmengine', 'mmcv', 'mmdet', 'mmpretrain', 'mmseg', 'torch', 'torchvision', 'timm')
 _READ = {  # by mmengine, mmdet and mmpretrain, besides the arguments of the Runner
     *('runner_type', 'auto_scale_lr', 'tta_model', 'tta_pipeline', 'data_preprocessor', 'custom_imports', 'compile'),
     *('model_wrapper_cfg', 'find_unused_parameters', 'sync_bn', 'strategy', 'backend_args'),
@@ -138,9 +138,9 @@ def check_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
     for path, value in (options or {}).items():
         node: Any = cfg
         parts = path.split('.')
-        users = [name for key in RUNNER & set(cfg) for name, part in walk(cfg[key], key) if parts[0] in part]
-        if parts[0] in set(cfg) - RUNNER - _READ and (users or parts[0] in _variables(cfg)):
-            such = ''.join(f', such as {name}.{parts[0]}' for name in users[:1])
+        if parts[0] in _variables(cfg) or (parts[0] in _FORMER and parts[0] in cfg):
+            users = (name for key in RUNNER & set(cfg) for name, part in walk(cfg[key], key) if parts[0] in part)
+            such = ''.join(f', such as {name}.{parts[0]}' for name in list(users)[:1])
             text = f'{parts[0]} is a variable of the config file, and setting it would change nothing'
             raise UserError(f'--cfg-options: {text}; set the entries that were made from it{such}')
         if parts[0] in _FORMER and parts[0] not in cfg:

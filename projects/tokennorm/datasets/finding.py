@@ -31,7 +31,7 @@ def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> d
         if folder is None or not {'train', *needed} <= folder.splits.keys():
             return splits
     except (FileNotFoundError, NotCocoError) as error:  # a YOLO folder may hold another program's JSON file
-        if isinstance(error, OtherFormatError) and root.is_file():
+        if root.is_file() and (isinstance(error, OtherFormatError) or root.suffix.lower() == '.json'):
             raise
         if (folder := find_yolo(root) or find_voc(root)) is None:
             if isinstance(error, OtherFormatError | NotCocoError):

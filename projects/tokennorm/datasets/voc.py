@@ -133,7 +133,8 @@ def _from_image_sets(root: Path, notes: list[str]) -> dict[str, list[LabeledImag
 def _listed(line: str, folder: Path) -> Path:
     """The XML file at the end of a line, or that of the image name before VOC's 1 or -1, with or without quotes."""
     names = [name.strip('"') for name in (line, re.sub(r'\s+-?[01]$', '', line))]
-    names += [name.rpartition('.')[0] for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
+    images = [name.rpartition('.')[0] for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
+    names += [part for name in images if ' ' not in name for part in (name, name.rpartition('/')[2])]
     paths = [folder / 'Annotations' / f'{name}.xml' for name in names]
     if line.lower().endswith('.xml'):
         words = line.replace('\\', '/').split(' ')  # names may have blanks, too

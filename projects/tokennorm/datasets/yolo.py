@@ -52,7 +52,9 @@ def find_yolo(root: Path) -> LabelFolder | None:
     base = file.parent / os.path.expanduser(str(content.get('path') or ''))
     splits, notes, elsewhere, absent = {}, {}, [], []
     if not base.is_dir():  # of another machine
-        elsewhere = [f'path={content["path"]!r} of {file} does not exist: images are read from {file.parent}']
+        if base.name != file.parent.name:
+            text = f'does not exist: relative paths are taken from {file.parent}'
+            elsewhere = [f'path={content["path"]!r} of {file} {text}']
         base = file.parent
     for split, keys in SPLIT_NAMES.items():
         value = next((content[key] for key in keys if content.get(key)), None)
@@ -104,7 +106,8 @@ def _other_names(names: list[str], used: Path, folders: set[Path]) -> list[str]:
 
 def _doubts(names: Sequence[str], annotations: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """What the labels may mean otherwise."""
-    if {one['category_id'] for one in annotations} == set(range(2, len(names) + 1)):
+    used = {one['category_id'] for one in annotations}
+    if len(names) > 2 and used == set(range(2, len(names) + 1)) and 'background' not in names[0].lower():
         yield f'no label has class 0, {names[0]}, and all others occur: do they count from 1? YOLO counts from 0'
     corners = [len(one['segmentation'][0]) // 2 for one in annotations if 'segmentation' in one]
     if set(corners) == {4}:
@@ -257,13 +260,12 @@ def _label_path(image: Path) -> Path:
     """YOLO's rule: the last folder `images` becomes `labels`, in any case; otherwise they are next to the image."""
     parts = list(image.parts)
     places = [i for i, part in enumerate(parts[:-1]) if part.lower() == 'images']
-    if not places:
-        return image.with_suffix('.txt')
     tried = []
-    for name in ('labels', 'Labels', 'LABELS'):
+    for name in ('labels', 'Labels', 'LABELS') if places else ():
         parts[places[-1]] = name
         tried += [Path(*parts).with_suffix(suffix) for suffix in ('.txt', '.TXT')]
-    tried.append(image.with_suffix('.txt'))  # where not even Ultralytics looks, so that the image would be background
+    # next to images/, too, where not even Ultralytics looks, so that the image would be background
+    tried += [image.with_suffix(suffix) for suffix in ('.txt', '.TXT')]
     return next((path for path in tried if path.is_file()), tried[0])
 
 
@@ -272,8 +274,8 @@ def _read_line(words: list[str], size: tuple[int, int], rules: _Rules) -> dict[s
     try:
         values = [float(word) for word in words]
     except ValueError:
-        why = '; decimals need points' * any(',' in word for word in words)
-        why = why or '; a class is a number, that of its name in data.yaml' * (not words[0].isdigit())
+        why = '; numbers have spaces between them, and points for decimals' * any(',' in word for word in words)
+        why = why or '; a class is a number, that of its name in data.yaml' * words[0][:1].isalpha()
         raise ValueError(f'{" ".join(words)!r:.80} is not a list of numbers{why}') from None
     count, more = len(values), {}
     is_box = count in (5, 5 + rules.keypoints)
@@ -289,7 +291,10 @@ def _read_line(words: list[str], size: tuple[int, int], rules: _Rules) -> dict[s
         raise ValueError(f'{count} numbers are neither a class and a box (5) nor a class and a polygon (7, 9, ...)')
     label, coordinates = values[0], values[1:5] if is_box else values[1:]
     if label not in range(rules.num_classes):
-        raise ValueError(f'class {words[0]} is not one of the {rules.num_classes} of data.yaml, which count from 0')
+        why = '. If no label has class 0, subtract 1 from all' * (label == rules.num_classes)
+        raise ValueError(
+            f'class {words[0]} is not one of the {rules.num_classes} of data.yaml, which count from 0{why}'
+        )
     outside = [value for value in coordinates if not -_TOLERANCE <= value <= 1 + _TOLERANCE]  # NaN too
     if outside:
         raise ValueError(f'{outside[0]:g} is outside the image: coordinates must be fractions between 0 and 1')

@@ -178,8 +178,6 @@ def check_config(name: str | Path) -> None:
 
 
 def check_data(data: str | Path | None) -> None:
-    """Raises `UserError` for a dataset that does not exist, or the annotation file of one split."""
+    """Raises `UserError` for a dataset that does not exist."""
     if data is not None and not (str(data) and os.path.exists(os.path.expanduser(data))):
         raise UserError(f'data {data} not found; it must be a folder, or the data.yaml of a YOLO dataset')
-    if data is not None and str(data).endswith('.json'):
-        raise UserError(f'data {data}: give the folder that has the images and the annotation files of all splits')

@@ -261,7 +261,8 @@ def fit_schedule_and_lr(runner: Runner, options: TrainOptions, base_batch: int, 
     by_batch = own_data and not is_scaled and not options.sets('optim_wrapper.optimizer.lr')
     if own_data and not is_scaled and runner.cfg.get('auto_scale_lr'):  # for the next run from the config of this one
         total = images_per_step(runner)
-        runner.cfg.auto_scale_lr.update(base_batch_size=total // accumulated(runner.cfg), images_per_step=total)
+        base = total // accumulated(runner.cfg)
+        runner.cfg.auto_scale_lr.update(base_batch_size=base, images_per_step=[base, total])
     rate = fit_lr(runner, options.lr, base_batch if by_batch else 0, not own_schedule)
     runner.register_hook(SummaryHook(schedule, rate))
 

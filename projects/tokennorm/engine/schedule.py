@@ -36,15 +36,17 @@ def accumulated(cfg: Config) -> int:
 def batch_of_lr(cfg: Config) -> int:
     """Returns the total batch that a config's learning rate is for; 0 where the config does not say.
 
-    Training writes it as `images_per_step`, which is a multiple of `base_batch_size`, unless that was edited since.
-    Otherwise a `base_batch_size` of up to one batch on one GPU leaves out accumulated batches, as mmengine does, and a
+    Training writes `images_per_step=[N, total]`, which holds as long as `base_batch_size` is N. Otherwise a
+    `base_batch_size` of up to one batch on one GPU leaves out accumulated batches, as mmengine does, and a
     larger one is taken as the total: accumulation makes up for GPUs.
     """
     auto = cfg.get('auto_scale_lr') or {}
     base, batch = auto.get('base_batch_size', 0), (cfg.get('train_dataloader') or {}).get('batch_size') or 0
-    written = auto.get('images_per_step', 0)
-    if written and written % base == 0:
-        return written
+    if not isinstance(base, int) or base < 0:
+        raise UserError(f'auto_scale_lr.base_batch_size={base!r} must be a number of images')
+    of_base, total = auto.get('images_per_step') or (None, 0)
+    if base == of_base:
+        return total
     return base * accumulated(cfg) if base <= batch else base
 
 

@@ -9,6 +9,7 @@ from mmengine.runner import Runner
 
 from tokennorm.checkpoints.finding import best_checkpoint, newest_checkpoint
 from tokennorm.config.image_size import use_trained_anchors
+from tokennorm.config.reading import merge_options
 from tokennorm.config.tree import is_classifier
 from tokennorm.engine.augmentation import describe_flips
 from tokennorm.engine.checks import check_training_samples
@@ -92,8 +93,9 @@ def train_with(options: TrainOptions) -> TrainingResult:
             use_anchors_of(cfg, resumed)
 
     # Everything else that options change: the schedule, augmentation, hooks, and `--cfg-options`.
-    of_user = (options.cfg_options or {}).get('auto_scale_lr.base_batch_size')
-    base_batch, made_for = of_user or batch_of_lr(cfg), dict(cfg.get('train_cfg') or {})
+    of_user = {key: one for key, one in (options.cfg_options or {}).items() if key.startswith('auto_scale_lr')}
+    merge_options(cfg, of_user)
+    base_batch, made_for = batch_of_lr(cfg), dict(cfg.get('train_cfg') or {})
     apply_options(cfg, options)
     if not is_classifier(cfg):
         note_sizes(cfg, options.data is not None)

@@ -39,6 +39,7 @@ class StemProjection(nn.Module):
 MASKS = dict(  # arguments of a sequence, and whether True hides a token
     attention_mask=False, decoder_attention_mask=False, src_key_padding_mask=True, tgt_key_padding_mask=True
 )
+OF_DECODERS = {'decoder_attention_mask', 'tgt_key_padding_mask'}
 WINDOWED = (nn.Conv2d, nn.Unfold, nn.MaxPool2d, nn.AvgPool2d, StemProjection)
 
 
@@ -87,7 +88,8 @@ class GridRecord:
         self.image: tuple[int, int] | None = None
         self.batch = 0
         self.image_sizes: Tensor | None = None
-        self.places: dict[str, int | None] = {}  # of the model's arguments; None for keywords
+        self.places: dict[str, int] = {}  # of the model's positional arguments
+        self.has_two = False  # sequences, of an encoder and of a decoder
         self.lengths: Tensor | None = None
         self.thread: int | None = None  # that is in the model's forward pass
 
@@ -95,7 +97,9 @@ class GridRecord:
         """Registers hooks that follow the forward passes of a model and of its blocks."""
         parameters = inspect.signature(model.forward).parameters
         is_positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        self.places = {name: i if parameters[name].kind in is_positional else None for i, name in enumerate(parameters)}
+        self.places = {name: i for i, name in enumerate(parameters) if parameters[name].kind in is_positional}
+        known = MASKS.keys() & {name for part in model.modules() for name in inspect.signature(part.forward).parameters}
+        self.has_two = bool(known & OF_DECODERS) and bool(known - OF_DECODERS)
         model.register_forward_pre_hook(self._start, with_kwargs=True)
         model.register_forward_hook(self._end, always_call=True)
         for module in model.modules():
@@ -160,14 +164,14 @@ class GridRecord:
             raise RuntimeError('replace_norms: another thread calls the model; give each its own, copy.deepcopy(model)')
         self.thread = this_thread()
         self.grids.clear()
-        given = {name: args[i] for name, i in self.places.items() if i is not None and i < len(args)} | kwargs
-        masks = [name for name in MASKS if name in given or name in self.places]
-        lengths = [found for name in masks if (found := lengths_of(given.get(name), MASKS[name])) is not None]
-        if lengths and len(masks) > 1:
+        given = {name: args[i] for name, i in self.places.items() if i < len(args)} | kwargs
+        masks = {name: found for name in MASKS if (found := lengths_of(given.get(name), MASKS[name])) is not None}
+        if masks and self.has_two:
             raise ValueError(
-                f'replace_norms: {type(model).__name__} has two sequences, with {" and ".join(masks)}, and a norm '
-                'cannot tell which one it gets: replace the norms of the encoder, or of the decoder, on its own'
+                f'replace_norms: {type(model).__name__} has an encoder and a decoder, and a norm cannot tell whose '
+                f'{" or ".join(masks)} it is: replace the norms of the encoder, or of the decoder, on its own'
             )
+        lengths = list(masks.values())
         self.lengths = lengths[0] if lengths else None
         images = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim == 4]
         self.image = tuple(images[0].shape[-2:]) if images else None

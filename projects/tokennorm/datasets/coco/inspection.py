@@ -3,6 +3,7 @@
 import hashlib
 import math
 import os
+import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -191,11 +192,13 @@ def inspect_objects(split: CocoSplit, found: Inspection) -> None:
             f'{split.name}: {beyond} boxes reach beyond their image and would fit as [x1, y1, x2, y2]: '
             'COCO has [x, y, width, height], and YOLO the center, width and height'
         )
-    found.most_objects = max(found.most_objects, *objects.values(), 0)
-    if beyond:
+    elif beyond:
         pairs = [(one['bbox'], images[one['image_id']]) for one in annotations if one['image_id'] in images]
         lines = [f'{split.name}: {line}' for line in _shifted_boxes(pairs)]
-        (found.errors if _too_many(boxes[_PARTLY_OUTSIDE], split) else found.warnings).extend(lines)
+        is_sure = beyond >= 10 and _too_many(boxes[_PARTLY_OUTSIDE], split)
+        is_sure = is_sure and not any(one.get('segmentation') for one in annotations)  # which would fit as they are
+        (found.errors if is_sure else found.warnings).extend(lines)
+    found.most_objects = max(found.most_objects, *objects.values(), 0)
     crowds = [f'annotation {original_id(one)}' for one in annotations if one.get('iscrowd')]
     masks_of_crowds = sum(bool(one.get('iscrowd')) and isinstance(one.get('segmentation'), dict) for one in annotations)
     # COCO has 1% with masks, and VOC 20% difficult objects. Some programs mark each mask of several parts.
@@ -399,10 +402,12 @@ def _compare_categories(splits: Mapping[str, CocoSplit], found: Inspection) -> N
         extra = [f'{name} ({counts[name]} objects)' for name in theirs if name not in names]
         problem = f'categories that {first.name} does not have, with their objects ignored'
         found.warnings += named(split, {problem: extra})
-        learned = [name for name, count in first.objects_by_class().items() if count]
-        new = [f'{name}{did_you_mean(name, learned)}' for name in names if name not in learned and counts.get(name)]
-        problem = f'classes with objects of which {first.name} has none, so that AP counts them as missed'
-        found.warnings += named(split, {problem: new})
+        if first.name == 'train':
+            learned = [name for name, count in first.objects_by_class().items() if count]
+            words = [name for name in learned if not re.search(r'\d', name)]
+            new = [f'{name}{did_you_mean(name, words)}' for name in names if name not in learned and counts.get(name)]
+            problem = 'classes with objects of which train has none, so that AP counts them as missed'
+            found.warnings += named(split, {problem: new})
 
 
 def _folded(name: str) -> str:
