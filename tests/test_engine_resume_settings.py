@@ -106,6 +106,15 @@ def test_a_resumed_run_has_the_settings_of_its_command(before, after, names, ite
     assert decay == {after.get('weight_decay', 0.1)}
 
 
+def test_an_epoch_that_restarts_has_the_rate_of_its_beginning():
+    old, new = Run(cosine()), Run(cosine())
+    old.train(15)
+    checkpoint = old.checkpoint()
+    checkpoint['meta'] = dict(iter=LENGTH, epoch=1, epoch_restarts=True)
+    assert new.resume(checkpoint) == ['schedule']
+    assert new.train(30 - LENGTH) == Run(cosine()).train(30)[LENGTH:]
+
+
 def test_a_schedule_by_validations_continues_from_its_rates_with_new_settings():
     def plateau(end):
         return lambda optimizer: [

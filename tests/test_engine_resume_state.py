@@ -202,3 +202,21 @@ def test_changed_run_restarts_the_epoch_and_warns(tmp_path, monkeypatch, changed
     else:
         assert resumed[:3] == second_epoch[6:9]
     assert said == [f'Resumed with {message}']
+
+
+@pytest.mark.parametrize('epochs', [1, 2])
+def test_other_batches_have_their_own_length_and_schedule(tmp_path, epochs):
+    """From batches of 3, in the first epoch or after it, to one batch of all 11 samples."""
+
+    def prepare(cfg, batch_size=3):
+        cfg.param_scheduler = dict(type='LinearLR', start_factor=1, end_factor=0, begin=0, end=12, by_epoch=False)
+        cfg.train_dataloader.batch_size = batch_size
+
+    def larger(cfg):
+        prepare(cfg, 11)
+        cfg.param_scheduler.end = 3
+
+    settings = dict(train_cfg=EPOCHS | dict(max_epochs=3), interval=1, by_epoch=False)
+    train(tmp_path, iteration=4 * epochs - 1, prepare=prepare, **settings)
+    runner = train(tmp_path, resume=True, prepare=larger, **settings)
+    assert (runner.iter, runner.epoch, runner.train_loop.max_iters) == (3, 3, 3)

@@ -55,8 +55,8 @@ def use_settings_of_run(runner: Runner, checkpoint: dict[str, Any]) -> list[str]
         for key in (old.keys() & new.keys()) - scheduled - {'params'}
         if old[key] != new[key]
     }
-    states = checkpoint.get('param_schedulers') or []
-    if [_settings(state) for state in states] != [_settings(one.state_dict()) for one in schedulers]:
+    states, is_moved = checkpoint.get('param_schedulers') or [], checkpoint['meta'].get('epoch_restarts')
+    if is_moved or [_settings(state) for state in states] != [_settings(one.state_dict()) for one in schedulers]:
         differing.add('schedule')
     if not differing:
         return []
@@ -80,7 +80,7 @@ def _settings(state: Mapping[str, Any]) -> dict[str, Any]:
 def _step_to(schedulers: list[Any], meta: Mapping[str, Any], epoch_length: int) -> None:
     """Steps schedulers as mmengine's hook does, after each iteration and each epoch."""
     epoch, iteration = meta['epoch'], meta['iter']
-    if not epoch * epoch_length <= iteration < (epoch + 1) * epoch_length:  # epochs had another length
+    if not epoch * epoch_length <= iteration < (epoch + 1) * epoch_length:  # of a checkpoint by mmengine's hook
         epoch_length = max(1, iteration // max(1, epoch))
     ends = {epoch_length * (i + 1) for i in range(epoch)}
     with warnings.catch_warnings():

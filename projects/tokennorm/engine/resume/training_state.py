@@ -59,6 +59,16 @@ def training_state(runner: Runner, randomness: RandomState, batches_of_epoch: in
     )
 
 
+def restart_epoch(runner: Runner, checkpoint: dict[str, Any]) -> None:
+    """Moves a checkpoint within an epoch to its beginning if the data make other batches now.
+
+    All iterations are then counted in batches of this run, as its length and its schedule are.
+    """
+    state, meta = checkpoint.get('training_state'), checkpoint['meta']
+    if state is not None and isinstance(runner.train_loop, EpochBasedTrainLoop) and _data(runner) != state['data']:
+        checkpoint['meta'] = meta | dict(iter=meta['epoch'] * len(runner.train_dataloader), epoch_restarts=True)
+
+
 def restore_training_state(runner: Runner, state: TrainingState | None) -> int:
     """Restores a `training_state`, in a runner that has resumed from the checkpoint with it.
 
@@ -84,7 +94,8 @@ def restore_training_state(runner: Runner, state: TrainingState | None) -> int:
         if _data(runner) == state['data']:
             batches = state['batches_of_epoch'] if by_epoch else 0
         else:
-            result = 'the epoch restarts' if by_epoch else 'some images repeat and some are left out'
+            of_epochs = 'the epoch restarts' if state['batches_of_epoch'] else 'epochs have another length'
+            result = of_epochs if by_epoch else 'some images repeat and some are left out'
             _warn(f'{_data(runner)} instead of {state["data"]}: {result}')
     batch_sampler = runner.train_dataloader.batch_sampler
     if not isinstance(batch_sampler, ResumableBatchSampler):
