@@ -103,6 +103,7 @@ CASES = [
     ([*EXPORT, '@/file/x.onnx'], 'cannot write to the folder .*file'),
     ([*EXPORT, '@/x.txt'], 'must end in .onnx, .pt2 or .xml'),
     (['compare', '@', '@', '--out', '@/images'], 'images is a folder; name a file'),
+    (['publish', '@/model.pth', '@/images'], 'images: name a file that ends in .pth or .safetensors'),
     (['check', '@/data', '--out', '@/file/x'], 'cannot write to the folder'),
     # Configs.
     (['train', '@/number.py', '--data', '@/data'], 'number.py has no model'),
@@ -168,3 +169,20 @@ def test_predict_keeps_the_other_images_of_a_folder(folder, tmp_path, capsys):
 def test_train_refuses_an_empty_path():
     with pytest.raises(UserError, match='data  not found'):
         tokennorm.train(CONFIG, data='')
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        (dict(epoch=1), r'train has no argument epoch \(did you mean epochs\?\)'),
+        (dict(epochs='1'), "--epochs '1' must be an integer"),
+        (dict(batch_size=True), '--batch-size True must be an integer of at least 1'),
+        (dict(lr='0.1'), "--lr '0.1' must be above 0"),
+        (dict(device=0), '--device 0: expected cpu, cuda or cuda:N'),
+        (dict(cfg_options=['a=1']), r"cfg_options=\['a=1'\] must be a dict"),
+    ],
+    ids=str,
+)
+def test_arguments_of_python_are_checked(options, message):
+    with pytest.raises(UserError, match=message):
+        tokennorm.train(CONFIG, **options)

@@ -78,6 +78,9 @@ def test_annotations_without_images_or_without_a_class_are_refused(detector, spl
         UserError, match=f"the annotations have no class 'moon'; their classes are {', '.join(CLASSES)}"
     ):
         measure([detector, ExportedDetector(path)], split)
+    path = write_handmade(tmp_path / 'model.onnx', classes=CLASSES[:-1])
+    with pytest.raises(UserError, match=f'the annotations have objects of .{CLASSES[-1]}.; the detector has'):
+        measure([ExportedDetector(path)], split)
     split.content['images'].clear()
     path = write_handmade(tmp_path / 'model.onnx', classes=CLASSES)
     with pytest.raises(UserError, match=r'instances_val2017.json has no images'):

@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.http import serve
 from tokennorm.drawing import color_of, draw, printable
 from tokennorm.inference.input_images import check_sources, open_sources
-from tokennorm.inference.prediction import Options, Predictor, draw_detections, predict
+from tokennorm.inference.prediction import OF_PREDICT, Options, Predictor, draw_detections, predict
 from tokennorm.inference.runtime import BaseDetector, ImageError
 from tokennorm.messages import UserError
 
@@ -141,6 +141,11 @@ def test_progress_in_a_file_is_not_a_line_per_image(folder, capsys):
     assert capsys.readouterr().out == '4 of 4 images\n'
 
 
+def test_labels_say_that_they_are_of_predict(folder):
+    run(folder, txt=True, drawings=False)
+    assert (folder / 'labels' / OF_PREDICT).is_file()
+
+
 def test_classes_of_signs_have_their_own_folders_of_crops(folder, monkeypatch):
     monkeypatch.setattr(Five, 'classes', ('C#', '../C+'))
     run(folder, crops=True, drawings=False)
@@ -159,7 +164,7 @@ def test_classes_crops_and_labels(folder):
     x, y, w, h = map(float, lines[0].split()[1:])  # the box 4, 2, 14, 20 in an image of 48 x 32
     assert (x * 48, y * 32, w * 48, h * 32) == pytest.approx((9, 11, 10, 18), abs=1e-4)
     assert not (folder / 'vis').exists()
-    assert len(list((folder / 'labels').iterdir())) == len(content['images'])
+    assert len(list((folder / 'labels').glob('*.txt'))) == len(content['images'])
     with pytest.raises(UserError, match=r"--classes: no class 'stra' \(did you mean star\?\); expected some of disk"):
         run(folder, classes=['stra'])
 

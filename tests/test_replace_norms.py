@@ -402,6 +402,12 @@ def test_models_that_lose_the_grid_are_refused(make, message):
         replace_norms(make(), dict(type='DTN'))
 
 
+def test_a_pattern_that_leaves_out_nothing_is_refused():
+    """A regular expression, for one."""
+    with pytest.raises(ValueError, match=r"exclude='blocks.\(0\|1\).\*' matches no module; \* matches any text"):
+        replace_norms(vit(), dict(type='DTN'), exclude='blocks.(0|1).*')
+
+
 def test_a_norm_with_an_activation_stays():
     block = nn.Sequential()
     block.attn, block.norm = nn.MultiheadAttention(8, 2), timm.layers.LayerNormAct(8, act_layer=nn.ReLU)

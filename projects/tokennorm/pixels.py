@@ -143,5 +143,7 @@ def _to_8_bits(image: np.ndarray) -> np.ndarray:
     most = image.max()
     if most <= 0 and image.min() < 0:
         raise ImageError('it has no value above 0, such as decibels; convert it to 8 or 16 bits')
+    if image.dtype.kind == 'f' and 1 < most <= 2:  # resampled, or above white
+        most = 1
     white = next((value for value in ranges if most <= value), most)
-    return (image.clip(0) * (255 / float(white)) + 0.5).astype(np.uint8)
+    return (image.clip(0, white) * (255 / float(white)) + 0.5).astype(np.uint8)

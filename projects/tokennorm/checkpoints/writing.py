@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ _KEPT_META = ('dataset_meta', 'cfg', 'epoch', 'iter', 'seed', 'mmengine_version'
 def for_publication(content: Any, source: str | Path) -> dict[str, Any]:
     """Returns the parts of a runner's checkpoint that evaluation, prediction and fine-tuning need.
 
-    These are the weights, the classes and the config. With mmengine's `EMAHook`, `state_dict` already holds the
-    averaged weights; the others are dropped.
+    These are the weights, the classes and the config, with file names instead of absolute paths, which name users and
+    customers. With mmengine's `EMAHook`, `state_dict` already holds the averaged weights; the others are dropped.
     """
     state_dict = state_dict_in(content, source)
     broken = [key for key, value in state_dict.items() if value.is_floating_point() and not value.isfinite().all()]
@@ -28,6 +29,8 @@ def for_publication(content: Any, source: str | Path) -> dict[str, Any]:
         raise CheckpointError(f'{source} has values that are not finite in {", ".join(broken[:5])}')
     meta = content.get('meta') or {}
     kept = {key: meta[key] for key in _KEPT_META if key in meta}
+    if isinstance(kept.get('cfg'), str):
+        kept['cfg'] = re.sub(r"""(['"])(?:/|[A-Za-z]:\\\\)[^'"\n]*?([^'"\n/\\]*)\1""", r'\1\2\1', kept['cfg'])
     return dict(state_dict=state_dict, meta=kept | dict(tokennorm_version=__version__))
 
 

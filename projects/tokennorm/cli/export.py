@@ -116,4 +116,5 @@ def main(argv: list[str]) -> None:
                 f'{"less than" if value < tolerance else "at least"} {100 * tolerance:g}'
             )
         if max(differences.values()) >= tolerance:
-            raise SystemExit(1)
+            advice = '; calibrate with more images, or export without --int8' * bool(args.int8)
+            raise UserError(f'--verify: {args.out} is written, and its AP is not that of PyTorch{advice}')

@@ -94,14 +94,14 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
     from tokennorm.inference.input_images import check_sources, is_video, open_sources
-    from tokennorm.inference.prediction import Options, Predictor, predict
+    from tokennorm.inference.prediction import OF_PREDICT, Options, Predictor, predict
     from tokennorm.inference.runtime import ModelFileError, ThresholdError
 
     check_sources(args.path)
     if (args.track or args.every != 1) and not is_video(args.path[0]):
         raise UserError(f'--track and --every need a video, a webcam or a stream; {args.path[0]} is not one')
     make_output_dir(args.out)
-    if args.save_txt and (args.out / 'labels').exists() and not (args.out / 'detections.json').exists():
+    if args.save_txt and (args.out / 'labels').exists() and not (args.out / 'labels' / OF_PREDICT).exists():
         raise UserError(f'{args.out / "labels"} exists, perhaps with true labels: choose another --out')
     kept = dict(score_thr=args.score_thr, thresholds=args.thresholds, classes=args.classes, track=args.track)
     tiles = dict(tiles=args.tiles, overlap=args.overlap, batch_size=args.batch_size)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -125,15 +125,17 @@ class TrainOptions:
                 check_integer(name, value)
             if choices and value is not None and value not in choices:
                 raise UserError(f'--{name} {value}: expected {", ".join(choices)}{did_you_mean(value, choices)}')
-        if self.lr is not None and not 0 < self.lr < math.inf:
-            raise UserError(f'--lr {self.lr} must be above 0 and finite')
-        for name in self.log:
+        if self.lr is not None and not (isinstance(self.lr, Real) and 0 < self.lr < math.inf):
+            raise UserError(f'--lr {self.lr!r} must be above 0 and finite')
+        if not isinstance(self.cfg_options or {}, Mapping):
+            raise UserError(f"cfg_options={self.cfg_options!r} must be a dict, such as {{'a.b.c': 1}}")
+        for name in [self.log] if isinstance(self.log, str) else self.log:
             if name not in LOGGERS:
                 known = ', '.join(LOGGERS)
                 raise UserError(f'--log: no logger {name!r}{did_you_mean(name, LOGGERS)}; there are {known}')
             if find_spec(name) is None:
                 raise UserError(f'--log {name}: the package is not installed; run `pip install {name}`')
-        if self.device is not None and not re.fullmatch(r'cpu|cuda(:\d+)?', self.device):
+        if self.device is not None and not re.fullmatch(r'cpu|cuda(:\d+)?', str(self.device)):
             raise UserError(f'--device {self.device}: expected cpu, cuda or cuda:N')
         if self.device is not None and self.launcher != 'none':
             raise UserError('--device: a launcher gives each process its GPU; leave out --device')
@@ -165,8 +167,9 @@ def check_integer(name: str, value: Any) -> None:
     """Raises `UserError` for a value of an option that is not an integer within its limits; None passes."""
     least, most = TrainOptions.__dataclass_fields__[name].metadata['limits']
     if value is not None and not (isinstance(value, int) and value is not True and least <= value <= most):
-        bound = f'at least {least}' if not isinstance(value, int) or value < least else f'at most {most}'
-        raise UserError(f'--{name.replace("_", "-")} {value} must be an integer of {bound}')
+        is_low = not isinstance(value, int) or value is True or value < least
+        bound = f'at least {least}' if is_low else f'at most {most}'
+        raise UserError(f'--{name.replace("_", "-")} {value!r} must be an integer of {bound}')
 
 
 def check_config(name: str | Path) -> None:

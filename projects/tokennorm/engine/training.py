@@ -28,6 +28,7 @@ from tokennorm.engine.recipe import (
 )
 from tokennorm.engine.runner import build_runner, fit_schedule_and_lr, run
 from tokennorm.engine.schedule import batch_of_lr
+from tokennorm.messages import UserError, did_you_mean
 from tokennorm.ranks import print_once
 
 SPLITS = ('train', 'val')
@@ -64,6 +65,9 @@ def train(config: str | Path | None = None, data: str | Path | None = None, **op
         UserError: for whatever ends `tokennorm train` with an error.
         KeyboardInterrupt: with the place of the checkpoints and how to continue.
     """
+    known = TrainOptions.__dataclass_fields__
+    if unknown := [name for name in options if name not in known]:
+        raise UserError(f'train has no argument {unknown[0]}{did_you_mean(unknown[0], known)}')
     return train_with(TrainOptions(config, data, **options))
 
 
@@ -87,10 +91,10 @@ def train_with(options: TrainOptions) -> TrainingResult:
 
     # Data: classes, heads, limits, image size, and anchors, which a resumed run keeps.
     if options.data is not None:
-        fit_anchors = options.config is None and resumed is None and not options.sets('load_from')
-        use_data_folder(cfg, options.data, SPLITS, options.image_size, fit_anchors=fit_anchors, splits=splits)
         if options.config is None and resumed is not None:
             use_anchors_of(cfg, resumed)
+        fit_anchors = options.config is None and resumed is None and not options.sets('load_from')
+        use_data_folder(cfg, options.data, SPLITS, options.image_size, fit_anchors=fit_anchors, splits=splits)
 
     # Everything else that options change: the schedule, augmentation, hooks, and `--cfg-options`.
     of_user = {key: one for key, one in (options.cfg_options or {}).items() if key.startswith('auto_scale_lr')}

@@ -11,7 +11,7 @@ from tokennorm.evaluation.average_precision import average_precision
 from tokennorm.evaluation.results import CocoResults
 from tokennorm.inference.prediction import Progress
 from tokennorm.inference.runtime import BaseDetector
-from tokennorm.messages import UserError
+from tokennorm.messages import UserError, shorten
 from tokennorm.pixels import as_pixels
 
 
@@ -29,12 +29,18 @@ def measure(detectors: Sequence[BaseDetector], split: CocoSplit) -> list[Measure
     Each image goes through all of them in turn, so that what else the machine does slows all alike.
 
     Raises:
-        UserError: for annotations without images or without a class of a detector.
+        UserError: for annotations without images or with other classes than a detector.
         ImageError: for an unreadable image.
     """
     ids = {category['name']: category['id'] for category in split.content['categories']}
     if missing := [name for detector in detectors for name in detector.classes if name not in ids]:
         raise UserError(f'the annotations have no class {missing[0]!r}; their classes are {", ".join(ids)}')
+    used = {one['category_id'] for one in split.content['annotations']}
+    for detector in detectors:
+        if extra := [name for name, i in ids.items() if i in used and name not in detector.classes]:
+            raise UserError(
+                f'the annotations have objects of {extra[0]!r}; the detector has {shorten(detector.classes)}'
+            )
     if not split.content['images']:
         raise UserError(f'{split.source} has no images')
     annotations: list[list[dict[str, Any]]] = [[] for _ in detectors]

@@ -20,6 +20,7 @@ from tokennorm.inference.runtime import BaseDetector, Detections, ImageError
 from tokennorm.inference.tiles import detect_in_tiles, tile_corners
 from tokennorm.messages import UserError, did_you_mean, shorten
 
+OF_PREDICT = '.of_predict'  # a file in `labels`, which are not true labels then
 _EVERY = 10  # seconds between two lines of progress in a file, and between two writings of the results
 _NOT_IN_NAMES = re.compile(r'[\\/:*?"<>|\x00-\x1f]|^\.+|[. ]+$')  # of folders, on any system
 
@@ -174,6 +175,7 @@ class Results:
             path = path.with_name(f'{Path(name).name}.txt')
         self.labels.add(path)
         path.parent.mkdir(parents=True, exist_ok=True)
+        (self.out / 'labels' / OF_PREDICT).touch()
         path.write_text(''.join(f'{label} {" ".join(f"{value:.6f}" for value in row)}\n' for label, row in rows))
 
 

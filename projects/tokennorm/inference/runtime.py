@@ -366,6 +366,8 @@ def read_thresholds(path: str | PathLike, classes: Sequence[str]) -> list[float]
 
 def batches_of_one_shape(shapes: Sequence[tuple[int, ...]], batch_size: int) -> Iterator[list[int]]:
     """Yields the indices of at most `batch_size` images of one shape, until each image has had its turn."""
+    if batch_size < 1:
+        raise ValueError(f'batch_size={batch_size} must be at least 1')
     by_shape = defaultdict(list)
     for i, shape in enumerate(shapes):
         by_shape[shape].append(i)

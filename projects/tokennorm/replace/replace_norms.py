@@ -85,6 +85,11 @@ def replace_norms(
     ]
     if not names:
         raise ValueError(_why_none(model, include, exclude))
+    for pattern in exclude:
+        if not any(fnmatchcase(name, pattern) for name, _ in model.named_modules()):
+            raise ValueError(
+                f'replace_norms: exclude={pattern!r} matches no module; * matches any text, as in blocks.1.*'
+            )
     records = (module.record for module in model.modules() if isinstance(module, GridNormAdapter))
     record = next(records, None) or GridRecord()  # of earlier calls: norms tell one another the grid
     counts = {_count_prefix_tokens(model), 0} if num_prefix_tokens is None else {num_prefix_tokens}
