@@ -30,7 +30,6 @@ WEIGHTS: dict[str, dict[str, Any]] = {  # arguments of `tokennorm.train`
     'PVT-mini, local': dict(model='mini', norm='local', init='imagenet'),
     'EfficientNet-Lite0': dict(model='trial', init='imagenet'),
 }
-FORMER = ('EfficientNet-Lite0 in version 1.0',)  # all stages, in batches of 8, with masks of 4
 
 
 @command
@@ -89,7 +88,7 @@ def table(results: Iterable[Mapping[str, Any]]) -> list[str]:
     results = list(results)
     rows = ['| data | initial weights | AP | AP50 | mask AP | seeds | minutes on one core |', '|---' * 7 + '|']
     for data in dict.fromkeys(result['data'] for result in results):
-        for weights in [*WEIGHTS, *FORMER]:
+        for weights in WEIGHTS:
             own = [result for result in results if (result['data'], result['weights']) == (data, weights)]
             metrics = [_cell(own, name, 100) for name in ('bbox_mAP', 'bbox_mAP_50', 'segm_mAP')]
             if own:
