@@ -115,8 +115,10 @@ def test_two_files_are_evaluated_with_one_of_both(folder):
     del cfg['val_evaluator']['ann_file']  # then it is made from the samples
     check_config_data(cfg, ('val',))
     (folder / 'more.json').write_text(json.dumps(CONTENT))
-    with pytest.raises(UserError, match=r'val_dataloader: several images have the id 1, .* of .*train.json, .*more'):
-        check_config_data(cfg, ('val',))
+    for metric in ('CocoMetric', 'mdc.FasterCocoMetric', 'LVISMetric', 'CocoOccludedSeparatedMetric'):
+        cfg['val_evaluator']['type'] = metric
+        with pytest.raises(UserError, match=r'val_dataloader: several images have the id 1, .* of .*train.json, .*mor'):
+            check_config_data(cfg, ('val',))
 
 
 def test_panoptic_data_have_the_things_of_their_class(folder):

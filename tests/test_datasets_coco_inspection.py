@@ -5,6 +5,7 @@ import io
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -154,6 +155,9 @@ def test_classes_that_are_never_learned_are_named(data):
     assert evaluated == (
         'val: classes with objects of which train has none, so that AP counts them as missed: dsik (did you mean disk?)'
     )
+    splits = find_coco_splits(data)
+    of_test = dict(val=replace(splits['train'], name='val'), test=replace(splits['val'], name='test'))
+    assert not any('of which' in line for line in inspect_splits(of_test).warnings)  # the detector learned neither
 
 
 def test_run_lengths_that_do_not_add_up_are_never_decoded():

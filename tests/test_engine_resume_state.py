@@ -4,6 +4,7 @@ import pytest
 import torch
 from mmengine.config import Config
 from mmengine.hooks import CheckpointHook
+from mmengine.runner import Runner
 from torch.utils.data import SequentialSampler
 
 from tests.helpers.cases import fast_first
@@ -20,6 +21,7 @@ from tests.helpers.toy_training import (
 from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.engine.resume.sampler import ResumableBatchSampler
 from tokennorm.engine.resume.training_state import make_resumable
+from tokennorm.engine.runner import _load_checkpoint
 
 ASPECT = dict(type='mmdet.AspectRatioBatchSampler')
 CASES = {
@@ -205,7 +207,7 @@ def test_changed_run_restarts_the_epoch_and_warns(tmp_path, monkeypatch, changed
 
 
 @pytest.mark.parametrize('epochs', [1, 2])
-def test_other_batches_have_their_own_length_and_schedule(tmp_path, epochs):
+def test_other_batches_have_their_own_length_and_schedule(tmp_path, monkeypatch, epochs):
     """From batches of 3, in the first epoch or after it, to one batch of all 11 samples."""
 
     def prepare(cfg, batch_size=3):
@@ -218,5 +220,14 @@ def test_other_batches_have_their_own_length_and_schedule(tmp_path, epochs):
 
     settings = dict(train_cfg=EPOCHS | dict(max_epochs=3), interval=1, by_epoch=False)
     train(tmp_path, iteration=4 * epochs - 1, prepare=prepare, **settings)
+    content = torch.load(newest_checkpoint(tmp_path), weights_only=False)
+    content['training_state']['gradients'] = {'of batches that are repeated': torch.ones(1)}
+
+    def load(runner, filename, **_):
+        runner.load_checkpoint = load
+        return _load_checkpoint(runner, content, filename)
+
+    monkeypatch.setattr(Runner, 'load_checkpoint', load)
     runner = train(tmp_path, resume=True, prepare=larger, **settings)
     assert (runner.iter, runner.epoch, runner.train_loop.max_iters) == (3, 3, 3)
+    assert runner.optim_wrapper.get_lr()['lr'][0] == pytest.approx(0, abs=1e-9)

@@ -131,6 +131,7 @@ def test_the_learning_rate_follows_the_batch(optimizer, power):
         dict(base_batch_size=16),
         dict(base_batch_size=4, images_per_step=[4, 16]),
         dict(base_batch_size=16, images_per_step=[8, 8]),  # edited
+        dict(base_batch_size=16, images_per_step=8),  # of another form
     ],
     ids=str,
 )

@@ -388,8 +388,10 @@ def test_the_learning_rate_is_scaled_once(data, tmp_path):
 @pytest.mark.usefixtures('without_report')
 def test_strong_augmentation_trains_and_logs_to_its_own_folder(data, tmp_path):
     DetLocalVisualizer.get_instance('visualizer', save_dir=str(tmp_path / 'of an earlier run in this process'))
-    tokennorm.train(CONFIG, data, epochs=1, work_dir=tmp_path, augment='strong', cfg_options=as_dict(few()))
+    options = as_dict(few(**{'auto_scale_lr.base_batch_size': 2}))
+    tokennorm.train(CONFIG, data, epochs=1, work_dir=tmp_path, augment='strong', cfg_options=options)
     cfg = Config.fromfile(next(tmp_path.glob('*.py')))
+    assert cfg.optim_wrapper.optimizer.lr == 2e-3  # for the batch size that is named
     kinds = [step.type for step in cfg.train_dataloader.dataset.pipeline]
     assert kinds[:3] == ['Mosaic', 'RandomAffine', 'MixUp']
     assert len(list(tmp_path.glob('2*/vis_data/scalars.json'))) == 1

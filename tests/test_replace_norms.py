@@ -381,6 +381,24 @@ class Wrapper(nn.Module):
         return self.model(*args, **kwargs)
 
 
+def test_a_decoder_without_replaced_norms_does_not_count():
+    class Pooled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            options = dict(d_model=16, nhead=2, dim_feedforward=16, dropout=0.0, batch_first=True, dtype=torch.float64)
+            layer = nn.TransformerEncoderLayer(**options)
+            self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+            self.pool = nn.TransformerDecoderLayer(**options)
+
+        def forward(self, x, attention_mask):
+            return self.encoder(x, src_key_padding_mask=~attention_mask.bool())
+
+    model, x, mask = Pooled().eval(), torch.randn(2, 10, 16, dtype=torch.float64), torch.ones(2, 10)
+    replace_norms(model, dict(type='DTN'), include='encoder.*norm*', grid='sequence', num_heads=2)
+    mask[1, 6:] = 0
+    torch.testing.assert_close(model(x, mask)[1:, :6], model(x[1:, :6], mask[1:, :6]))
+
+
 def test_masks_reach_a_model_through_any_arguments():
     inner, x, mask = padded_sequences()
     model = Wrapper(Sequences().double())
@@ -402,10 +420,10 @@ def test_models_that_lose_the_grid_are_refused(make, message):
         replace_norms(make(), dict(type='DTN'))
 
 
-def test_a_pattern_that_leaves_out_nothing_is_refused():
-    """A regular expression, for one."""
-    with pytest.raises(ValueError, match=r"exclude='blocks.\(0\|1\).\*' matches no module; \* matches any text"):
-        replace_norms(vit(), dict(type='DTN'), exclude='blocks.(0|1).*')
+@pytest.mark.parametrize('pattern', ['blocks.(0|1).*', 'blocks.1', '*.attn'])
+def test_a_pattern_that_leaves_out_nothing_is_named(pattern):
+    with pytest.warns(UserWarning, match=r'exclude=.* matches no norm; \* is any text'):
+        replace_norms(vit(), dict(type='DTN'), exclude=pattern)
 
 
 def test_a_norm_with_an_activation_stays():

@@ -1,9 +1,10 @@
 """Writes checkpoints that hold only data: completely or not at all, and never over another file."""
 
+import ast
 import io
 import json
-import re
-from pathlib import Path
+from contextlib import suppress
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import torch
@@ -30,8 +31,22 @@ def for_publication(content: Any, source: str | Path) -> dict[str, Any]:
     meta = content.get('meta') or {}
     kept = {key: meta[key] for key in _KEPT_META if key in meta}
     if isinstance(kept.get('cfg'), str):
-        kept['cfg'] = re.sub(r"""(['"])(?:/|[A-Za-z]:\\\\)[^'"\n]*?([^'"\n/\\]*)\1""", r'\1\2\1', kept['cfg'])
+        kept['cfg'] = _without_local_paths(kept['cfg'])
     return dict(state_dict=state_dict, meta=kept | dict(tokennorm_version=__version__))
+
+
+def _without_local_paths(cfg: str) -> str:
+    """A config with the names of files and folders in place of absolute paths; unchanged if it is not Python."""
+    lines = cfg.encode().splitlines(keepends=True)
+    with suppress(SyntaxError):
+        strings = (node for node in ast.walk(ast.parse(cfg)) if isinstance(node, ast.Constant))
+        for node in sorted(strings, key=lambda one: (one.lineno, one.col_offset), reverse=True):
+            value = node.value if isinstance(node.value, str) and node.lineno == node.end_lineno else ''
+            kinds = PurePosixPath(value), PureWindowsPath(value)
+            if value.startswith('file://') or any(path.is_absolute() for path in kinds):
+                line, name = lines[node.lineno - 1], repr(kinds[1].name or value).encode()
+                lines[node.lineno - 1] = line[: node.col_offset] + name + line[node.end_col_offset :]
+    return b''.join(lines).decode()
 
 
 def to_bytes(content: dict[str, Any], suffix: str = '.pth') -> bytes:

@@ -116,5 +116,6 @@ def main(argv: list[str]) -> None:
                 f'{"less than" if value < tolerance else "at least"} {100 * tolerance:g}'
             )
         if max(differences.values()) >= tolerance:
-            advice = '; calibrate with more images, or export without --int8' * bool(args.int8)
+            advice = '; calibrate with more images, or export without --int8' if args.int8 else ''
+            advice = advice or '; export without --fp16' * bool(args.fp16)
             raise UserError(f'--verify: {args.out} is written, and its AP is not that of PyTorch{advice}')

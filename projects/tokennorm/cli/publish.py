@@ -20,7 +20,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument('source', help='checkpoint, or work directory of a training run: its best checkpoint')
     parser.add_argument('out', type=Path, help='.pth or .safetensors; the hash is added to its name')
     args = parser.parse_args(argv)
-    if args.out.is_dir() or args.out.suffix in ('.onnx', '.xml', '.pt2', '.pt'):
+    if args.out.suffix not in ('.pth', '.safetensors'):
         parser.error(f'{args.out}: name a file that ends in .pth or .safetensors')
 
     from tokennorm.checkpoints import Checkpoint

@@ -417,8 +417,8 @@ def _check_pipeline(dataset: Any) -> None:
             steps += [type(step).__name__ for step in getattr(pipeline, 'transforms', pipeline)]
             dataset = getattr(dataset, 'dataset', None)
         raise UserError(
-            f'the training pipeline leaves no object in {len(tried)} samples of images with objects, so that nothing '
-            f'would be learned: its sizes do not fit each other or the images ({", ".join(steps)}). '
+            f'the training pipeline leaves no object in {len(tried)} samples of {len(found)} images with objects, so '
+            f'that nothing would be learned: its sizes do not fit each other or the images ({", ".join(steps)}). '
             'Set them with --cfg-options, or choose another --image-size'
         )
 

@@ -129,7 +129,9 @@ class TrainOptions:
             raise UserError(f'--lr {self.lr!r} must be above 0 and finite')
         if not isinstance(self.cfg_options or {}, Mapping):
             raise UserError(f"cfg_options={self.cfg_options!r} must be a dict, such as {{'a.b.c': 1}}")
-        for name in [self.log] if isinstance(self.log, str) else self.log:
+        if isinstance(self.log, str):
+            object.__setattr__(self, 'log', (self.log,))
+        for name in self.log:
             if name not in LOGGERS:
                 known = ', '.join(LOGGERS)
                 raise UserError(f'--log: no logger {name!r}{did_you_mean(name, LOGGERS)}; there are {known}')

@@ -41,12 +41,14 @@ def batch_of_lr(cfg: Config) -> int:
     larger one is taken as the total: accumulation makes up for GPUs.
     """
     auto = cfg.get('auto_scale_lr') or {}
+    if not isinstance(auto, Mapping):
+        raise UserError(f'auto_scale_lr={auto!r} must be a dict, such as dict(base_batch_size=16)')
     base, batch = auto.get('base_batch_size', 0), (cfg.get('train_dataloader') or {}).get('batch_size') or 0
-    if not isinstance(base, int) or base < 0:
+    if not isinstance(base, int) or isinstance(base, bool) or base < 0:
         raise UserError(f'auto_scale_lr.base_batch_size={base!r} must be a number of images')
-    of_base, total = auto.get('images_per_step') or (None, 0)
-    if base == of_base:
-        return total
+    written = auto.get('images_per_step')
+    if isinstance(written, list | tuple) and len(written) == 2 and written[0] == base:
+        return written[1]
     return base * accumulated(cfg) if base <= batch else base
 
 

@@ -29,18 +29,20 @@ def measure(detectors: Sequence[BaseDetector], split: CocoSplit) -> list[Measure
     Each image goes through all of them in turn, so that what else the machine does slows all alike.
 
     Raises:
-        UserError: for annotations without images or with other classes than a detector.
+        UserError: for annotations without images or without a class of a detector.
         ImageError: for an unreadable image.
     """
     ids = {category['name']: category['id'] for category in split.content['categories']}
     if missing := [name for detector in detectors for name in detector.classes if name not in ids]:
         raise UserError(f'the annotations have no class {missing[0]!r}; their classes are {", ".join(ids)}')
-    used = {one['category_id'] for one in split.content['annotations']}
-    for detector in detectors:
-        if extra := [name for name, i in ids.items() if i in used and name not in detector.classes]:
-            raise UserError(
-                f'the annotations have objects of {extra[0]!r}; the detector has {shorten(detector.classes)}'
-            )
+    known = {ids[name] for detector in detectors for name in detector.classes}
+    if extra := [name for name, i in ids.items() if i not in known]:
+        print(f'Classes that the detector does not have are left out, with their objects: {shorten(extra)}')
+    truth = dict(
+        split.content,
+        categories=[one for one in split.content['categories'] if one['id'] in known],
+        annotations=[one for one in split.content['annotations'] if one['category_id'] in known],
+    )
     if not split.content['images']:
         raise UserError(f'{split.source} has no images')
     annotations: list[list[dict[str, Any]]] = [[] for _ in detectors]
@@ -58,9 +60,7 @@ def measure(detectors: Sequence[BaseDetector], split: CocoSplit) -> list[Measure
     progress.close()
     kinds = ['bbox', *['segm'] * (found.masks is not None)]
     return [
-        Measured(
-            {kind: all_detections_ap(split.content, results, kind) for kind in kinds}, 1000 * statistics.median(times)
-        )
+        Measured({kind: all_detections_ap(truth, results, kind) for kind in kinds}, 1000 * statistics.median(times))
         for results, times in zip(annotations, seconds, strict=True)
     ]
 

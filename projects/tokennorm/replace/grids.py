@@ -39,7 +39,7 @@ class StemProjection(nn.Module):
 MASKS = dict(  # arguments of a sequence, and whether True hides a token
     attention_mask=False, decoder_attention_mask=False, src_key_padding_mask=True, tgt_key_padding_mask=True
 )
-OF_DECODERS = {'decoder_attention_mask', 'tgt_key_padding_mask'}
+TWO = {'attention_mask', 'decoder_attention_mask'}, {'src_key_padding_mask', 'tgt_key_padding_mask'}
 WINDOWED = (nn.Conv2d, nn.Unfold, nn.MaxPool2d, nn.AvgPool2d, StemProjection)
 
 
@@ -98,8 +98,9 @@ class GridRecord:
         parameters = inspect.signature(model.forward).parameters
         is_positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         self.places = {name: i for i, name in enumerate(parameters) if parameters[name].kind in is_positional}
-        known = MASKS.keys() & {name for part in model.modules() for name in inspect.signature(part.forward).parameters}
-        self.has_two = bool(known & OF_DECODERS) and bool(known - OF_DECODERS)
+        around = [part for part in model.modules() if not set(blocks).isdisjoint(part.modules())]  # the replaced norms
+        known = {name for part in around for name in inspect.signature(part.forward).parameters}
+        self.has_two = any(pair <= known for pair in TWO)
         model.register_forward_pre_hook(self._start, with_kwargs=True)
         model.register_forward_hook(self._end, always_call=True)
         for module in model.modules():

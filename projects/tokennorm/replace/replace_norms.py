@@ -1,5 +1,6 @@
 """Replaces LayerNorms of third-party models by token normalization layers."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
@@ -11,6 +12,8 @@ from tokennorm.builder import build_norm
 from tokennorm.messages import shorten
 from tokennorm.replace.grid_norm_adapter import Grid, GridNormAdapter, affine_of, shape_of
 from tokennorm.replace.grids import GridRecord
+
+WITH_SHAPE = (nn.LayerNorm, nn.BatchNorm1d)  # as `shape_of` takes
 
 Value = TypeVar('Value')
 Patterns = str | Sequence[str]
@@ -74,7 +77,7 @@ def replace_norms(
                 'use a ViT of another kind, without patch_drop_rate'
             )
     include, exclude = ([p] if isinstance(p, str) else p for p in (include, exclude))
-    replaceable = nn.LayerNorm if include is None else (nn.LayerNorm, nn.BatchNorm1d)
+    replaceable = nn.LayerNorm if include is None else WITH_SHAPE
     names = [
         name
         for name, module in model.named_modules()
@@ -85,11 +88,11 @@ def replace_norms(
     ]
     if not names:
         raise ValueError(_why_none(model, include, exclude))
+    norms = [name for name, module in model.named_modules() if isinstance(module, (*WITH_SHAPE, GridNormAdapter))]
     for pattern in exclude:
-        if not any(fnmatchcase(name, pattern) for name, _ in model.named_modules()):
-            raise ValueError(
-                f'replace_norms: exclude={pattern!r} matches no module; * matches any text, as in blocks.1.*'
-            )
+        if not any(fnmatchcase(name, pattern) for name in norms):
+            text = f'replace_norms: exclude={pattern!r} matches no norm; * is any text, as in blocks.1.*'
+            warnings.warn(text, stacklevel=2)
     records = (module.record for module in model.modules() if isinstance(module, GridNormAdapter))
     record = next(records, None) or GridRecord()  # of earlier calls: norms tell one another the grid
     counts = {_count_prefix_tokens(model), 0} if num_prefix_tokens is None else {num_prefix_tokens}

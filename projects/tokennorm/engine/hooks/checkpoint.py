@@ -12,7 +12,6 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from tokennorm.engine.distributed import unwrapped
 from tokennorm.engine.resume.random_state import random_state, set_random_state
 from tokennorm.engine.resume.training_state import (
-    restart_epoch,
     restore_training_state,
     seed_training_samples,
     training_state,
@@ -67,8 +66,6 @@ class CheckpointHook(UpstreamCheckpointHook):
 
     def after_load_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
         self._state = checkpoint.get('training_state')
-        if runner._resume:  # private in mmengine 0.10.12
-            restart_epoch(runner, checkpoint)
         if self._state is not None:
             runner.logger.addFilter(lambda record: 'gradient of some iterations is lost' not in record.getMessage())
 
@@ -84,7 +81,7 @@ class CheckpointHook(UpstreamCheckpointHook):
             for path in Path(self.out_dir).glob(f'*.pth.*{TEMPORARY}'):  # left by a kill
                 path.unlink(missing_ok=True)
         state, self._state = self._state, None
-        trained = restore_training_state(runner, state) if runner._resume else 0
+        trained = restore_training_state(runner, state) if runner._resume else 0  # private in mmengine 0.10.12
         self._epoch_begin = runner.epoch, runner.iter - trained
         seed_training_samples(runner)
         if state is not None and not state['validated'] and _validation_is_due(runner, state['batches_of_epoch']):

@@ -62,11 +62,13 @@ def training_state(runner: Runner, randomness: RandomState, batches_of_epoch: in
 def restart_epoch(runner: Runner, checkpoint: dict[str, Any]) -> None:
     """Moves a checkpoint within an epoch to its beginning if the data make other batches now.
 
-    All iterations are then counted in batches of this run, as its length and its schedule are.
+    All iterations are then counted in batches of this run, as its length and its schedule are. Half of a step that
+    accumulates batches is dropped.
     """
     state, meta = checkpoint.get('training_state'), checkpoint['meta']
     if state is not None and isinstance(runner.train_loop, EpochBasedTrainLoop) and _data(runner) != state['data']:
         checkpoint['meta'] = meta | dict(iter=meta['epoch'] * len(runner.train_dataloader), epoch_restarts=True)
+        state['gradients'] = {}
 
 
 def restore_training_state(runner: Runner, state: TrainingState | None) -> int:
