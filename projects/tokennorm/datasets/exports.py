@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tokennorm.datasets.image_files import read_text
 from tokennorm.datasets.splits import SPLIT_WORDS
 
 _HEAD = 4000  # characters that tell a format
 _OPEN_IMAGES = {'ImageID', 'LabelName', 'XMin'}  # columns
 _TURNED = re.compile(rb'<box [^>]*rotation="0*\.?0*[1-9]')
 _DOTA = re.compile(r'^(-?[\d.]+\s+){8}(?![-+.]*\d)\S+(\s+\d)?\s*$', re.M)  # eight coordinates, a class, a difficulty
+_CORNERS = re.compile(r'^[ \t]*([-+.\de]+[ \t]+){8}', re.M)
 # Of JSON files: the pattern of a format, its name, and what to do
 _JSON_FORMATS = (
     (r'"imagePath"\s*:|"imageData"\s*:|"shapes"\s*:\s*\[', 'labelme', 'pip install labelme2coco; labelme2coco DIR'),
@@ -80,11 +82,23 @@ def read_export(path: Path, images: Path | None = None) -> dict[str, Any]:
     content = dict(data.dataset)
     for one in content['annotations']:
         one['iscrowd'] = int(bool(one.get('iscrowd') or one.get('is_group_of')))
+    if path.is_dir():
+        _use_corners(content, path)
     notes = [str(warning.message).removeprefix('hotcoco: ') for warning in said]
     notes = [f'{note}; export as COCO to have them' if 'unsupported shape' in note else note for note in notes]
     if path.suffix.lower() == '.xml' and (turned := len(_TURNED.findall(path.read_bytes()))):
         notes.append(f'boxes with a rotation, read without it: {turned}')
     return content | dict(tokennorm=dict(notes=notes))
+
+
+def _use_corners(content: dict[str, Any], folder: Path) -> None:
+    """Sets DOTA's boxes around their four corners; hotcoco's are around a rectangle that it fits to these."""
+    names = {image['id']: image['file_name'] for image in content['images']}
+    lines = {name: _CORNERS.finditer(read_text(folder / f'{name}.txt')) for name in names.values()}
+    for one in content['annotations']:
+        values = [float(value) for value in next(lines[names[one['image_id']]])[0].split()]
+        (left, right), (top, bottom) = ((min(side), max(side)) for side in (values[::2], values[1::2]))
+        one.update(bbox=[left, top, right - left, bottom - top], area=(right - left) * (bottom - top))
 
 
 def cvat_splits(path: Path) -> list[str | None]:
