@@ -140,6 +140,23 @@ def test_subsets_of_a_project_of_cvat_are_its_splits(root):
         find_unsplit(root / 'annotations.xml')
 
 
+def test_a_class_that_one_split_lacks(root):
+    """DOTA has no list of classes."""
+    for name, kind in (('train', 'cat'), ('val', 'dog')):
+        (root / name / 'labelTxt').mkdir()
+        for path in list_images(root / name):
+            (root / name / 'labelTxt' / f'{path.stem}.txt').write_text(f'10 10 30 10 30 30 10 30 {kind} 0\n')
+    splits = find_splits(root)
+    assert [[one['name'] for one in splits[name].content['categories']] for name in ('train', 'val')] == [
+        ['cat', 'dog'],
+        ['cat', 'dog'],
+    ]
+    assert objects(splits['val'])['4.png'][2][0] == 'dog'
+    found = inspect_splits(splits)
+    assert found.errors == []
+    assert any('classes with objects of which train has none' in line for line in found.warnings)
+
+
 @pytest.mark.parametrize('layout', ['CVAT', 'Open Images', 'DOTA'])
 def test_exports_are_read_by_hotcoco(root, layout):
     for name, numbers in (('train', range(4)), ('val', range(4, 8))):

@@ -21,6 +21,11 @@ def test_published_file_has_config_and_thresholds_inside(demo_data, demo_trained
     tool('predict')([str(demo_trained), images, '--out', str(tmp_path / 'run'), '--thresholds', 'best'])
     texts = [(tmp_path / folder / 'detections.json').read_text() for folder in ('out', 'run')]
     assert texts[0] == texts[1]
+    for name, source in (('of_file', path), ('of_run', demo_trained)):  # the file needs no config, either
+        tool('test')([str(source), '--data', str(demo_data), '--work-dir', str(tmp_path / name)])
+    written = [next((tmp_path / name).glob('*/2*.json')).read_text() for name in ('of_file', 'of_run')]
+    values = [{key: value for key, value in json.loads(text).items() if 'AP' in key} for text in written]
+    assert values[0] == values[1] != {}
     detector = tokennorm.Detector(path, device='cpu')
     thresholds = json.loads((demo_trained / 'thresholds.json').read_text())['classes']
     np.testing.assert_array_equal(detector.thresholds('best'), [thresholds[name] for name in detector.classes])

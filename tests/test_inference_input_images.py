@@ -69,6 +69,13 @@ def test_inputs_that_cannot_work_are_refused_with_a_hint(tmp_path):
         open_sources([str(tmp_path / 'notes.txt')], tmp_path / 'out')
 
 
+def test_an_image_without_a_suffix_is_an_image(tmp_path):
+    cv2.imwrite(str(tmp_path / 'a.jpg'), gray(100))
+    (tmp_path / 'a.jpg').rename(tmp_path / 'a')
+    source = open_sources([str(tmp_path / 'a')], tmp_path / 'out')
+    assert (source.frame_rate, names_and_levels(source)) == (None, [('a', 5)])
+
+
 def test_a_drawing_replaces_no_input(tmp_path):
     (tmp_path / 'vis').mkdir()
     cv2.imwrite(str(tmp_path / 'vis' / 'a.png'), gray(9))

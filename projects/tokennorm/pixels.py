@@ -76,6 +76,12 @@ def read_image(path: str | os.PathLike) -> np.ndarray:
     raise ImageError(f'image {path} cannot be read: {reason}')
 
 
+def begins_as_image(path: str | os.PathLike) -> bool:
+    """Whether a file begins as a JPEG, PNG, TIFF or BMP, whatever its name."""
+    with open(path, 'rb') as file:
+        return file.read(8).startswith(_OPENCV)
+
+
 def decode(content: bytes) -> np.ndarray | None:
     """Returns the image of a file's content; None if it cannot be decoded."""
     decoders: list[Callable[[bytes], np.ndarray | None]] = [_by_opencv, _by_pillow]

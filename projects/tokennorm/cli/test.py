@@ -3,6 +3,7 @@
 examples:
   tokennorm test WORK_DIR
   tokennorm test CONFIG CHECKPOINT --data DIR --report
+  tokennorm test detector-1a2b3c4d.pth --data DIR    # a published file
 """
 
 import argparse
@@ -64,10 +65,12 @@ def main(argv: list[str]) -> None:
     from tokennorm.engine.recipe import open_config
     from tokennorm.engine.runner import build_runner
     from tokennorm.evaluation.tta import use_tta
+    from tokennorm.inference.embedded_config import embedded_config
 
     is_local = Path(args.checkpoint).expanduser().exists()
     checkpoint = Checkpoint.read(args.checkpoint)
-    cfg = open_config(args.config, args.work_dir, args.cfg_options, args.launcher)
+    config = embedded_config(checkpoint) if args.config == args.checkpoint else args.config
+    cfg = open_config(config, args.work_dir, args.cfg_options, args.launcher)
     if args.data is not None:
         use_data_folder(cfg, args.data, needed=(), fit_images=False)
     merge_options(cfg, args.cfg_options)

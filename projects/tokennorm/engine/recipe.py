@@ -80,13 +80,13 @@ def choose_config(
 
 
 def open_config(
-    config: str | Path,
+    config: str | Path | Config,
     work_dir: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
     launcher: str = 'none',
 ) -> Config:
     """Returns a config with its work directory and metrics. `--cfg-options` are checked; `merge_options` sets them."""
-    cfg = read_config(config)
+    cfg = config if isinstance(config, Config) else read_config(config)
     cfg.launcher, options = launcher, options or {}
     check_options(cfg, options)
     chosen = options.get('work_dir') or work_dir or cfg.get('work_dir')

@@ -13,7 +13,7 @@ import numpy as np
 
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, left_out, list_files, list_images
 from tokennorm.messages import UserError
-from tokennorm.pixels import CV_LOG, HTTP, ImageError, read_image
+from tokennorm.pixels import CV_LOG, HTTP, ImageError, begins_as_image, read_image
 
 DRAWN_VIDEO = 'detections.mp4'  # of a video, in the output folder
 _MOST_FRAMES = 480  # per second
@@ -96,7 +96,9 @@ def _name(path: str, folder: str) -> str:
 def _is_image(source: str) -> bool:
     if source.startswith(HTTP):
         source = urlsplit(source).path
-    return '://' not in source and Path(source).suffix.lower() in IMAGE_SUFFIXES
+    if '://' in source:
+        return False
+    return Path(source).suffix.lower() in IMAGE_SUFFIXES or (os.path.isfile(source) and begins_as_image(source))
 
 
 def _open_video(source: str, every: int) -> InputImages:

@@ -79,7 +79,7 @@ def report_on(
     if metric is None:
         raise UserError(
             f'{split}_evaluator is not a tokennorm.CocoMetric, which `tokennorm train` sets; '
-            '`tokennorm test CONFIG WORK_DIR --report` writes a report'
+            '`tokennorm test CONFIG WORK_DIR --report` writes a report. There is none for classifiers'
         )
     if not metric.detections or metric.ann_file is None:
         raise UserError(f'the {split} data was not evaluated against an annotation file')

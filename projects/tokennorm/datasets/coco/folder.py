@@ -51,6 +51,7 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
 
     def read() -> dict[str, tuple[dict[str, Any], Path, str]]:
         found = {name: (*read_annotations(path, root, files, name), str(path)) for name, path in chosen.items()}
+        _unite_classes([content for content, _, path in found.values() if not path.endswith('.json')])
         first, *_ = next(iter(found.values()), ({},))
         if first.get('annotations') and found.get('test', ({},))[0].get('annotations') == []:
             del found['test']
@@ -80,6 +81,15 @@ def find_coco_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'))
                 f'{shorten(found) or "none"}. `tokennorm split FILE` divides one file without splits{unread}'
             )
     return splits
+
+
+def _unite_classes(contents: Sequence[dict[str, Any]]) -> None:
+    """Gives all splits the classes of each: Open Images and DOTA have only those with an object."""
+    names = dict.fromkeys(one['name'] for content in contents for one in content['categories'])
+    for content in contents:
+        own = {one['name']: one['id'] for one in content['categories']}
+        more = enumerate((name for name in names if name not in own), max(own.values(), default=0) + 1)
+        content['categories'] = [*content['categories'], *(dict(id=i, name=name) for i, name in more)]
 
 
 def read_annotations(path: Path, root: Path, files: list[Path], split: str) -> tuple[dict[str, Any], Path]:
