@@ -169,6 +169,13 @@ def test_a_conversion_is_kept_until_a_file_changes(coco, tmp_path, monkeypatch):
     assert (a['bbox'], a['area'], a['category_id']) == ([16, 24, 32, 16], 512, 4)
 
 
+def test_other_code_converts_again(coco, tmp_path, cache, monkeypatch):
+    root = write_yolo(coco, tmp_path / 'yolo')
+    first, again = (find_splits(root)['train'].ann_file for _ in range(2))
+    monkeypatch.setattr('tokennorm.datasets.splits._code', lambda: b'of another version')
+    assert first == again != find_splits(root)['train'].ann_file
+
+
 def test_a_cache_that_cannot_be_written_is_named(coco, tmp_path, monkeypatch):
     (tmp_path / 'file').touch()
     monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'file'))

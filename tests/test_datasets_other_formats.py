@@ -172,7 +172,7 @@ def test_exports_are_read_by_hotcoco(root, layout):
             for i in numbers:
                 path = root / name / 'labelTxt' / f'{i}.txt'
                 path.parent.mkdir(exist_ok=True)
-                path.write_text('imagesource:x\ngsd:1\n15 10 25 10 30 30 10 30 cat 0\n')  # no rectangle
+                path.write_text('imagesource:x\ngsd:1\n\n1.5E1 10 25 10 30\t30 10 30 cat 0\r\n')  # no rectangle
     splits = find_splits(root)
     assert objects(splits['val'])['4.png'] == (96, 64, ('cat', 10, 10, 20, 20, pytest.approx(400)))
     assert len(splits['train'].content['images']) == 4

@@ -207,18 +207,23 @@ def test_changed_run_restarts_the_epoch_and_warns(tmp_path, monkeypatch, changed
 
 
 @pytest.mark.parametrize('epochs', [1, 2])
-def test_other_batches_have_their_own_length_and_schedule(tmp_path, monkeypatch, epochs):
+@pytest.mark.parametrize('plateau', [False, True])
+def test_other_batches_have_their_own_length_and_schedule(tmp_path, monkeypatch, epochs, plateau):
     """From batches of 3, in the first epoch or after it, to one batch of all 11 samples."""
+    linear = dict(type='LinearLR', start_factor=1, end_factor=0, begin=0, end=12, by_epoch=False)
+    by_metric = dict(type='ReduceOnPlateauLR', monitor='acc', rule='less', patience=9, by_epoch=True)
 
     def prepare(cfg, batch_size=3):
-        cfg.param_scheduler = dict(type='LinearLR', start_factor=1, end_factor=0, begin=0, end=12, by_epoch=False)
+        cfg.param_scheduler = dict(by_metric if plateau else linear)
+        cfg.train_cfg.val_interval = 1
         cfg.train_dataloader.batch_size = batch_size
 
     def larger(cfg):
         prepare(cfg, 11)
-        cfg.param_scheduler.end = 3
+        if not plateau:
+            cfg.param_scheduler.end = 3
 
-    settings = dict(train_cfg=EPOCHS | dict(max_epochs=3), interval=1, by_epoch=False)
+    settings = dict(train_cfg=EPOCHS | dict(max_epochs=3), interval=1, by_epoch=False, accumulate=2)
     train(tmp_path, iteration=4 * epochs - 1, prepare=prepare, **settings)
     content = torch.load(newest_checkpoint(tmp_path), weights_only=False)
     content['training_state']['gradients'] = {'of batches that are repeated': torch.ones(1)}
@@ -230,4 +235,4 @@ def test_other_batches_have_their_own_length_and_schedule(tmp_path, monkeypatch,
     monkeypatch.setattr(Runner, 'load_checkpoint', load)
     runner = train(tmp_path, resume=True, prepare=larger, **settings)
     assert (runner.iter, runner.epoch, runner.train_loop.max_iters) == (3, 3, 3)
-    assert runner.optim_wrapper.get_lr()['lr'][0] == pytest.approx(0, abs=1e-9)
+    assert runner.optim_wrapper.get_lr()['lr'][0] == pytest.approx(0.01 if plateau else 0, abs=1e-9)

@@ -75,6 +75,9 @@ def test_aps_are_those_of_pycocotools(detector, split, tmp_path):
 def test_classes_that_no_detector_has_are_left_out(split, tmp_path, capsys):
     one = ExportedDetector(write_handmade(tmp_path / 'model.onnx', classes=CLASSES[:-1]))
     (expected,) = measure([one], split)
+    two = ExportedDetector(write_handmade(tmp_path / 'two.onnx', classes=CLASSES))
+    with pytest.raises(UserError, match='the detectors have different classes'):
+        measure([one, two], split)
     assert f'left out, with their objects: {CLASSES[-1]}' in capsys.readouterr().out
     ids = {one['id'] for one in split.content['categories'] if one['name'] != CLASSES[-1]}
     for kind, key in (('categories', 'id'), ('annotations', 'category_id')):

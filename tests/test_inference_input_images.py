@@ -5,8 +5,9 @@ import os
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
-from tokennorm.inference.input_images import check_sources, open_sources
+from tokennorm.inference.input_images import check_sources, is_video, open_sources
 from tokennorm.messages import UserError
 from tokennorm.pixels import ImageError
 
@@ -74,6 +75,12 @@ def test_an_image_without_a_suffix_is_an_image(tmp_path):
     (tmp_path / 'a.jpg').rename(tmp_path / 'a')
     source = open_sources([str(tmp_path / 'a')], tmp_path / 'out')
     assert (source.frame_rate, names_and_levels(source)) == (None, [('a', 5)])
+    for kind in ('WEBP', 'GIF'):
+        Image.fromarray(gray(100)).save(tmp_path / kind, kind)
+        assert not is_video(str(tmp_path / kind))
+    (tmp_path / 'frames.mjpeg').write_bytes(2 * (tmp_path / 'a').read_bytes())  # one image after another
+    assert is_video(str(tmp_path / 'frames.mjpeg'))
+    assert is_video(f'http://127.0.0.1{tmp_path}/a')  # not the file of this machine
 
 
 def test_a_drawing_replaces_no_input(tmp_path):

@@ -363,6 +363,12 @@ def test_the_mask_of_one_of_two_sequences():
     with pytest.raises(ValueError, match='Wrapper has an encoder and a decoder'):
         model(source, target, src_key_padding_mask=hidden)
 
+    model = transformer()  # in two calls
+    for part in ('decoder', 'encoder'):
+        replace_norms(model, dict(type='DTN'), **options | dict(include=f'{part}.layers.*'))
+    with pytest.raises(ValueError, match='has an encoder and a decoder'):
+        model(source, target, src_key_padding_mask=hidden)
+
     model = transformer()
     replace_norms(model.encoder, dict(type='DTN'), **options)
     replace_norms(model.decoder, dict(type='DTN'), **options)
@@ -394,6 +400,10 @@ def test_a_decoder_without_replaced_norms_does_not_count():
             return self.encoder(x, src_key_padding_mask=~attention_mask.bool())
 
     model, x, mask = Pooled().eval(), torch.randn(2, 10, 16, dtype=torch.float64), torch.ones(2, 10)
+    both = copy.deepcopy(model)
+    replace_norms(both, dict(type='DTN'), include='*norm*', exclude='encoder.norm', grid='sequence', num_heads=2)
+    with pytest.raises(ValueError, match='Pooled has an encoder and a decoder'):
+        both(x, mask)
     replace_norms(model, dict(type='DTN'), include='encoder.*norm*', grid='sequence', num_heads=2)
     mask[1, 6:] = 0
     torch.testing.assert_close(model(x, mask)[1:, :6], model(x[1:, :6], mask[1:, :6]))

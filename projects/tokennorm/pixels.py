@@ -77,9 +77,11 @@ def read_image(path: str | os.PathLike) -> np.ndarray:
 
 
 def begins_as_image(path: str | os.PathLike) -> bool:
-    """Whether a file begins as a JPEG, PNG, TIFF or BMP, whatever its name."""
-    with open(path, 'rb') as file:
-        return file.read(8).startswith(_OPENCV)
+    """Whether a path is a file that begins as an image, whatever its name."""
+    with suppress(OSError), open(path, 'rb') as file:  # not a folder's or a webcam's
+        head = file.read(12)
+        return head.startswith((*_OPENCV, b'GIF8')) or head[8:] == b'WEBP' or head[4:] in (b'ftypavif', b'ftypheic')
+    return False
 
 
 def decode(content: bytes) -> np.ndarray | None:

@@ -44,7 +44,7 @@ def _without_local_paths(cfg: str) -> str:
             value = node.value if isinstance(node.value, str) and node.lineno == node.end_lineno else ''
             kinds = PurePosixPath(value), PureWindowsPath(value)
             if value.startswith('file://') or any(path.is_absolute() for path in kinds):
-                line, name = lines[node.lineno - 1], repr(kinds[1].name or value).encode()
+                line, name = lines[node.lineno - 1], repr(kinds[1].name or kinds[0].name or value).encode()
                 lines[node.lineno - 1] = line[: node.col_offset] + name + line[node.end_col_offset :]
     return b''.join(lines).decode()
 

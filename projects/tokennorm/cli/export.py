@@ -119,6 +119,5 @@ def main(argv: list[str]) -> None:
         if max(pytorch.aps.values()) < 0.01:
             print('An AP near 0 hardly compares them: verify with data that the detector was trained for')
         if max(differences.values()) >= tolerance:
-            advice = '; calibrate with more images, or export without --int8' if args.int8 else ''
-            advice = advice or '; export without --fp16' * bool(args.fp16)
+            advice = '; calibrate with more images, or leave out --int8' * args.int8 + '; leave out --fp16' * args.fp16
             raise UserError(f'--verify: {args.out} is written, and its AP is not that of PyTorch{advice}')

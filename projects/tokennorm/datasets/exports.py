@@ -1,5 +1,6 @@
 """Annotations of other programs: CVAT, Open Images and DOTA are read with hotcoco's converters, others are named."""
 
+import math
 import re
 import warnings
 import zipfile
@@ -14,8 +15,7 @@ from tokennorm.datasets.splits import SPLIT_WORDS
 _HEAD = 4000  # characters that tell a format
 _OPEN_IMAGES = {'ImageID', 'LabelName', 'XMin'}  # columns
 _TURNED = re.compile(rb'<box [^>]*rotation="0*\.?0*[1-9]')
-_DOTA = re.compile(r'^(-?[\d.]+\s+){8}(?![-+.]*\d)\S+(\s+\d)?\s*$', re.M)  # eight coordinates, a class, a difficulty
-_CORNERS = re.compile(r'^[ \t]*([-+.\de]+[ \t]+){8}', re.M)
+_DOTA = re.compile(r'^([-+.\deE]+\s+){8}(?![-+.]*\d)\S+(\s+\d)?\s*$', re.M)  # eight coordinates, a class, a difficulty
 # Of JSON files: the pattern of a format, its name, and what to do
 _JSON_FORMATS = (
     (r'"imagePath"\s*:|"imageData"\s*:|"shapes"\s*:\s*\[', 'labelme', 'pip install labelme2coco; labelme2coco DIR'),
@@ -93,12 +93,18 @@ def read_export(path: Path, images: Path | None = None) -> dict[str, Any]:
 
 def _use_corners(content: dict[str, Any], folder: Path) -> None:
     """Sets DOTA's boxes around their four corners; hotcoco's are around a rectangle that it fits to these."""
-    names = {image['id']: image['file_name'] for image in content['images']}
-    lines = {name: _CORNERS.finditer(read_text(folder / f'{name}.txt')) for name in names.values()}
+    objects: dict[int, list[dict[str, Any]]] = {image['id']: [] for image in content['images']}
     for one in content['annotations']:
-        values = [float(value) for value in next(lines[names[one['image_id']]])[0].split()]
-        (left, right), (top, bottom) = ((min(side), max(side)) for side in (values[::2], values[1::2]))
-        one.update(bbox=[left, top, right - left, bottom - top], area=(right - left) * (bottom - top))
+        objects[one['image_id']].append(one)
+    for image in content['images']:
+        path = folder / f'{image["file_name"]}.txt'
+        lines = [words[:8] for line in read_text(path).splitlines() if len(words := line.split()) in (9, 10)]
+        for words, one in zip(lines, objects[image['id']], strict=True):  # as hotcoco, which refuses other lines
+            values = [float(word) for word in words]
+            if not all(map(math.isfinite, values)):
+                raise ValueError(f'{path}: {" ".join(words)} are not eight finite numbers')
+            (left, right), (top, bottom) = ((min(side), max(side)) for side in (values[::2], values[1::2]))
+            one.update(bbox=[left, top, right - left, bottom - top], area=(right - left) * (bottom - top))
 
 
 def cvat_splits(path: Path) -> list[str | None]:

@@ -39,7 +39,7 @@ from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks.data_errors import DataErrorHook
 from tokennorm.engine.hooks.summary import SummaryHook
 from tokennorm.engine.options import TrainOptions
-from tokennorm.engine.resume.schedule import follows_command, use_settings_of_run
+from tokennorm.engine.resume.schedule import use_settings_of_run
 from tokennorm.engine.resume.training_state import make_resumable, restart_epoch
 from tokennorm.engine.schedule import accumulated, fit_lr, fit_schedule, images_per_step
 from tokennorm.environment import check_mmcv_ops
@@ -228,7 +228,7 @@ def _load_checkpoint(runner: Runner, checkpoint: dict[str, Any], filename: str, 
     """`Runner.load_checkpoint` of a checkpoint that has been read and fits. It is called once."""
     del runner.load_checkpoint
     runner.call_hook('after_load_checkpoint', checkpoint=checkpoint)  # EMAHook replaces the state dict
-    if runner._resume and follows_command(runner):  # private in mmengine 0.10.12
+    if runner._resume:  # private in mmengine 0.10.12
         restart_epoch(runner, checkpoint)
     if runner._resume and (changed := use_settings_of_run(runner, checkpoint)):
         names = ', '.join(changed)

@@ -24,18 +24,21 @@ class Measured:
 
 
 def measure(detectors: Sequence[BaseDetector], split: CocoSplit) -> list[Measured]:
-    """Evaluates detectors, from image files on and with all of their detections.
+    """Evaluates detectors of the same classes, from image files on and with all of their detections.
 
-    Each image goes through all of them in turn, so that what else the machine does slows all alike.
+    Classes that they do not have are left out, with their objects. Each image goes through all of them in turn, so that
+    what else the machine does slows all alike.
 
     Raises:
-        UserError: for annotations without images or without a class of a detector.
+        UserError: for annotations without images or without a class of the detectors, or different classes.
         ImageError: for an unreadable image.
     """
     ids = {category['name']: category['id'] for category in split.content['categories']}
     if missing := [name for detector in detectors for name in detector.classes if name not in ids]:
         raise UserError(f'the annotations have no class {missing[0]!r}; their classes are {", ".join(ids)}')
-    known = {ids[name] for detector in detectors for name in detector.classes}
+    if any(set(detector.classes) != set(detectors[0].classes) for detector in detectors):
+        raise UserError('the detectors have different classes: compare those of the same classes')
+    known = {ids[name] for name in detectors[0].classes}
     if extra := [name for name, i in ids.items() if i not in known]:
         print(f'Classes that the detector does not have are left out, with their objects: {shorten(extra)}')
     truth = dict(

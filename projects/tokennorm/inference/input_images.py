@@ -94,11 +94,10 @@ def _name(path: str, folder: str) -> str:
 
 
 def _is_image(source: str) -> bool:
-    if source.startswith(HTTP):
-        source = urlsplit(source).path
-    if '://' in source:
-        return False
-    return Path(source).suffix.lower() in IMAGE_SUFFIXES or (os.path.isfile(source) and begins_as_image(source))
+    suffix = Path(urlsplit(source).path if source.startswith(HTTP) else source).suffix.lower()
+    if suffix or '://' in source:
+        return suffix in IMAGE_SUFFIXES and ('://' not in source or source.startswith(HTTP))
+    return begins_as_image(source)
 
 
 def _open_video(source: str, every: int) -> InputImages:

@@ -39,7 +39,7 @@ class StemProjection(nn.Module):
 MASKS = dict(  # arguments of a sequence, and whether True hides a token
     attention_mask=False, decoder_attention_mask=False, src_key_padding_mask=True, tgt_key_padding_mask=True
 )
-TWO = {'attention_mask', 'decoder_attention_mask'}, {'src_key_padding_mask', 'tgt_key_padding_mask'}
+OF_DECODERS = {'decoder_attention_mask', 'tgt_key_padding_mask'}
 WINDOWED = (nn.Conv2d, nn.Unfold, nn.MaxPool2d, nn.AvgPool2d, StemProjection)
 
 
@@ -98,9 +98,7 @@ class GridRecord:
         parameters = inspect.signature(model.forward).parameters
         is_positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         self.places = {name: i for i, name in enumerate(parameters) if parameters[name].kind in is_positional}
-        around = [part for part in model.modules() if not set(blocks).isdisjoint(part.modules())]  # the replaced norms
-        known = {name for part in around for name in inspect.signature(part.forward).parameters}
-        self.has_two = any(pair <= known for pair in TWO)
+        self.has_two = self._has_two_sequences(model)
         model.register_forward_pre_hook(self._start, with_kwargs=True)
         model.register_forward_hook(self._end, always_call=True)
         for module in model.modules():
@@ -109,6 +107,18 @@ class GridRecord:
         for block in blocks:
             block.register_forward_pre_hook(self._before_block, with_kwargs=True)
             block.register_forward_hook(self._return_with)
+
+    def _has_two_sequences(self, model: nn.Module) -> bool:
+        """Whether a module of an encoder and a decoder holds norms of this record, or only some are in a decoder."""
+        places, norms = [], []
+        for name, part in model.named_modules():
+            masks = MASKS.keys() & inspect.signature(part.forward).parameters
+            places.append((f'{name}.' if name else '', masks))
+            norms += [name] * (getattr(part, 'record', None) is self)
+        around = [[masks for place, masks in places if norm.startswith(place)] for norm in norms]
+        in_decoder = [any(masks & OF_DECODERS for masks in own) for own in around]
+        both = any(masks & OF_DECODERS and masks - OF_DECODERS for own in around for masks in own)
+        return both or 0 < sum(in_decoder) < len(norms)
 
     def note(self, height: int, width: int, batch: int | None = None) -> None:
         """Remembers a grid. A batch size of None matches any batch."""

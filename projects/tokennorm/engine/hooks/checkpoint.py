@@ -11,11 +11,7 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from tokennorm.engine.distributed import unwrapped
 from tokennorm.engine.resume.random_state import random_state, set_random_state
-from tokennorm.engine.resume.training_state import (
-    restore_training_state,
-    seed_training_samples,
-    training_state,
-)
+from tokennorm.engine.resume.training_state import restore_training_state, seed_training_samples, training_state
 from tokennorm.files import TEMPORARY, write_atomically
 from tokennorm.registry import HOOKS
 

@@ -55,7 +55,8 @@ def use_settings_of_run(runner: Runner, checkpoint: dict[str, Any]) -> list[str]
         for key in (old.keys() & new.keys()) - scheduled - {'params'}
         if old[key] != new[key]
     }
-    states, is_moved = checkpoint.get('param_schedulers') or [], checkpoint['meta'].get('epoch_restarts')
+    states = checkpoint.get('param_schedulers') or []
+    is_moved = checkpoint['meta'].get('epoch_restarts') and follows_command(runner)
     if is_moved or [_settings(state) for state in states] != [_settings(one.state_dict()) for one in schedulers]:
         differing.add('schedule')
     if not differing:
