@@ -147,9 +147,9 @@ def test_labels_say_that_they_are_of_predict(folder):
 
 
 def test_classes_of_signs_have_their_own_folders_of_crops(folder, monkeypatch):
-    monkeypatch.setattr(Five, 'classes', ('C#', '../C+'))
+    monkeypatch.setattr(Five, 'classes', ('C#. ', '../C+'))
     run(folder, crops=True, drawings=False)
-    assert {path.name for path in (folder / 'crops').iterdir()} == {'C#', '__C+'}
+    assert {path.name for path in (folder / 'crops').iterdir()} == {'C#_', '__C+'}
 
 
 def test_classes_crops_and_labels(folder):

@@ -60,11 +60,21 @@ def test_no_tool_runs_what_a_checkpoint_carries(use, demo_data, planted, tmp_pat
 
 
 def test_paths_of_this_machine_become_names():
-    texts = ['/data/ü/a.json', '/data/images/', 'C:/d/e.pth', 'C:\\d\\f', '//nas/share/x', '\\\\nas\\s\\g', "/o'b/c d"]
+    texts = [
+        '/data/ü/a.json',
+        '/data/images/',
+        'C:/d/e.pth',
+        'C:\\d\\f',
+        '//nas/share/x',
+        '//nas/y',
+        '\\\\nas\\h',
+        '\\\\nas\\s\\g',
+        "/o'b/c d",
+    ]
     same = ['a/b', 'mmdet::a/b', 'https://x.org/a.pth', '/', "('/data/'"]
     content = dict(state_dict=dict(a=torch.ones(1)), meta=dict(cfg=f'a = {texts!r}\nb = {same!r}\n'))
     published = Config.fromstring(for_publication(content, 'x')['meta']['cfg'], '.py')
-    assert (published.a, published.b) == (['a.json', 'images', 'e.pth', 'f', 'x', 'g', 'c d'], same)
+    assert (published.a, published.b) == (['a.json', 'images', 'e.pth', 'f', 'x', 'y', 'h', 'g', 'c d'], same)
 
 
 def test_published_checkpoints_are_small_safe_and_equal(demo_data, demo_trained, tmp_path, capsys, monkeypatch):

@@ -3,6 +3,7 @@
 import ast
 import io
 import json
+import re
 from contextlib import suppress
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -42,9 +43,10 @@ def _without_local_paths(cfg: str) -> str:
         strings = (node for node in ast.walk(ast.parse(cfg)) if isinstance(node, ast.Constant))
         for node in sorted(strings, key=lambda one: (one.lineno, one.col_offset), reverse=True):
             value = node.value if isinstance(node.value, str) and node.lineno == node.end_lineno else ''
-            kinds = PurePosixPath(value), PureWindowsPath(value)
-            if value.startswith('file://') or any(path.is_absolute() for path in kinds):
-                line, name = lines[node.lineno - 1], repr(kinds[1].name or kinds[0].name or value).encode()
+            absolute = PurePosixPath(value).is_absolute() or PureWindowsPath(value).is_absolute()
+            if absolute or value.startswith('file://'):
+                name = repr(re.split(r'[\\/]', value.rstrip('\\/'))[-1] or value).encode()
+                line = lines[node.lineno - 1]
                 lines[node.lineno - 1] = line[: node.col_offset] + name + line[node.end_col_offset :]
     return b''.join(lines).decode()
 

@@ -95,7 +95,7 @@ def _name(path: str, folder: str) -> str:
 
 def _is_image(source: str) -> bool:
     suffix = Path(urlsplit(source).path if source.startswith(HTTP) else source).suffix.lower()
-    if suffix or '://' in source:
+    if suffix:
         return suffix in IMAGE_SUFFIXES and ('://' not in source or source.startswith(HTTP))
     return begins_as_image(source)
 
