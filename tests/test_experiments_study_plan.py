@@ -68,6 +68,6 @@ def test_runs_are_chosen_by_stage_arm_and_seed():
     chosen = chosen_runs(study, parse_args([str(study.config), *options]))
     assert chosen == [Run('pvt_mini', 'LN', 21), Run('pvt_mini', 'local', 21)]
     everything = chosen_runs(study, parse_args([str(study.config)]))
-    assert len(everything) == 3 * 3 + 3 * (5 + 4 + 4)  # rates; classifiers and detectors of three seeds
+    assert len(everything) == 3 * 3 + 3 * (5 + 4 + 4) + 2  # rates; classifiers and detectors of three seeds; local 1x
     with pytest.raises(ValueError, match=r'--seeds 7: expected some of \[20, 21, 22, 100\]'):
         chosen_runs(study, parse_args([str(study.config), '--seeds', '7']))

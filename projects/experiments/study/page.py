@@ -99,6 +99,7 @@ class Pages:
             measured_image_error(records, arm, BASELINE)
             for stage, records in self.records.get(LENDER, {}).items()
             if self.studies[LENDER].stages[stage].metric.startswith('accuracy')
+            and not self.studies[LENDER].is_extension(self.studies[LENDER].stages[stage])
             for arm in self.studies[LENDER].stages[stage].arms
             if arm != BASELINE
         ]
@@ -233,7 +234,8 @@ class Pages:
             for name in LATER
             if name in self.studies
             for key, stage in self.studies[name].stages.items()
-            if any(_is_measured(self.difference(f'{name}/{key}', *pair)) for pair in COLUMNS.values())
+            if not self.studies[name].is_extension(stage)
+            and any(_is_measured(self.difference(f'{name}/{key}', *pair)) for pair in COLUMNS.values())
         }
         return SUMMARY | later
 

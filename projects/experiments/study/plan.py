@@ -109,6 +109,10 @@ class Study:
         same = (s for s in self.stages.values() if s.is_same_task(own) and run.arm in s.arms)
         return next((s.name for s in same if run.seed in (s.seeds or self.seeds)), own.name)
 
+    def is_extension(self, stage: Stage) -> bool:
+        """Returns whether a stage also has runs of an earlier one, whose rows are in the tables already."""
+        return any(self.home(run) != stage.name for run in self.runs_of(stage))
+
     def folder(self, run: Run) -> Path:
         """The work directory of a run."""
         return self.work_dir / self.home(run) / re.sub('[^a-z0-9.]+', '-', run.arm.lower()) / f'seed{run.seed}'
