@@ -1,0 +1,257 @@
+"""The Triton products of DTN, inside the eager form, against the dense float64 transcription.
+
+Where there is a CUDA device they are compiled for it (`-m gpu`); elsewhere Triton's interpreter runs them.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.fuzz_dtn import ERRORS, NAMES, arguments, assert_equals_dense, dense, forward_and_gradients
+from tests.helpers.cases import slow
+from tests.helpers.compare import assert_near
+
+pytest.importorskip('triton')
+from experiments.gpu_kernels import dtn_triton
+from experiments.gpu_kernels.dtn_triton import X, Y, multiply, triton_dtn
+from tokennorm.ops.dtn import dtn
+from tokennorm.ops.dtn_eager import axis_weights, eager_dtn
+
+ROOT = Path(__file__).resolve().parents[2]
+CUDA = torch.cuda.is_available()
+DEVICE = 'cuda' if CUDA else 'cpu'
+pytestmark = [
+    pytest.mark.filterwarnings('ignore:Conversion of an array with ndim > 0:DeprecationWarning'),  # the interpreter's
+    *([pytest.mark.gpu] if CUDA else []),
+]
+
+# batch, height, width, channels, heads, pool: why
+CASES = [
+    (1, 2, 3, 4, 2, 1),  # two heads
+    (2, 2, 1, 9, 3, 1),  # one column
+    (1, 3, 3, 4, 1, 2),  # pooled, partial windows at both edges
+    (1, 4, 40, 6, 1, 1),  # more than one block of positions
+    (1, 2, 2, 72, 1, 1),  # a head in two chunks, the second one partial
+    slow(1, 2, 3, 8, 4, 1),  # Eq. 7's square neighborhood
+    slow(1, 40, 3, 6, 2, 1),
+    slow(1, 3, 9, 4, 1, 4),  # pooled by more than the height
+    slow(2, 5, 19, 48, 1, 1),  # 48 channels a head
+    slow(1, 9, 10, 5, 5, 2),  # one channel a head
+    slow(1, 2, 2, 1024, 16, 1),  # the widest models
+]
+
+
+def on_device(*args, **kwargs):
+    """`triton_dtn` on the device, its output on the CPU."""
+    kwargs = {key: value.to(DEVICE) if isinstance(value, torch.Tensor) else value for key, value in kwargs.items()}
+    return triton_dtn(*(t if t is None else t.to(DEVICE) for t in args), **kwargs).cpu()
+
+
+def compare(args, dtype=torch.float32, **kwargs):
+    allowed = ERRORS | {torch.float32: (1e-5, 1e-4, 1e-4)} if CUDA else ERRORS  # three passes of TF32
+    return assert_equals_dense(args, dtype, function=on_device, allowed=allowed, **kwargs)
+
+
+@pytest.mark.parametrize(('batch', 'height', 'width', 'channels', 'heads', 'pool'), CASES)
+def test_equals_the_dense_transcription(batch, height, width, channels, heads, pool):
+    compare(arguments(batch, height, width, channels, heads), pool=pool)
+
+
+@pytest.mark.parametrize('a1', [-100, -0.02, 0.1, *map(slow, (-1, 0, 0.02))])
+@pytest.mark.parametrize('grid', [(1, 18), slow((18, 1))])
+def test_every_sign_and_size_of_a1(a1, grid):
+    args = arguments(1, *grid, 4, 1)
+    args[-1] = torch.tensor([[a1, 0.3, -0.2]]).double()
+    compare(args)
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, slow(torch.float16)])
+def test_half_precision_loses_only_its_own_digits(dtype):
+    _, *gradients = compare(arguments(1, 2, 3, 8, 1), dtype)
+    assert [g.dtype for g in gradients] == [dtype] + [torch.float32] * 5
+
+
+@pytest.mark.parametrize('pool', [1, 2])
+def test_padded_batches(pool):
+    """Each image has its own P, and its own band."""
+    valid = torch.tensor([[2, 18], [3, 5]])
+    compare(arguments(2, 3, 19, 4, 2, a1=-0.3), pool=pool, valid=valid)
+
+
+def test_only_var_takes_the_mean_of_the_token():
+    args = arguments(1, 3, 3, 4, 1)
+    args[3] = None
+    compare(args)
+
+
+def test_large_common_offset_keeps_its_digits():
+    args = arguments(1, 4, 4, 2, 1)
+    args[0] = (args[0] + 1e4).float().double()
+    args[4][:] = -30.0  # inter-token variance only: the term that cancels
+    args[5] = torch.tensor([[-0.05, 0.0, 0.1]]).double()
+    grad_y = torch.randn(args[0].shape).double()
+    actual = forward_and_gradients(on_device, args, torch.float32, grad_y)
+    expected = forward_and_gradients(dense, args, torch.float64, grad_y)
+    for name, a, e in zip(NAMES[:2], actual, expected, strict=False):
+        # The means of a token's channels, 1e4, are rounded by 5e-4.
+        assert (a - e).abs().max() < 1e-3 * e.abs().max(), name
+
+
+# ---- Bands
+
+
+def one_hot_planes(size, axis):
+    """Planes (1, 1, S, S) or (1, S, 1, S) of which channel c is 1 at position c: their product with P is P."""
+    eye = torch.eye(size, device=DEVICE)
+    return (eye[None, None] if axis == X else eye[None, :, None]).contiguous()
+
+
+@pytest.mark.parametrize('axis', [X, Y])
+@pytest.mark.parametrize('transposed', [False, True])
+@pytest.mark.parametrize('linear', [0.0, 6.0])
+def test_bands_leave_out_nothing_that_float32_resolves(axis, transposed, linear, monkeypatch):
+    """Blocks of 16 x 16 on 1 x 96 tokens: what a narrower band leaves out is not in a block by accident."""
+    blocks = dict(BLOCK_D=64, BLOCK_I=16, BLOCK_K=16, num_warps=4)
+    monkeypatch.setattr(dtn_triton, 'blocks_for', lambda size, head_dim: blocks)
+    p = axis_weights(torch.tensor([-0.5], device=DEVICE), torch.tensor([linear], device=DEVICE), 96)
+    p = p.mT if transposed else p
+    planes = one_hot_planes(96, axis)
+    for plane in multiply(planes, None, p, axis):
+        error = (plane.reshape(96, 96) - p[0]).abs()
+        assert (error <= 1e-6 * p[0] + 1e-9).all()  # a cut at e^-9 drops weights of 1e-6
+
+
+def test_tokens_beyond_the_band_are_not_read():
+    p = axis_weights(torch.tensor([-0.5], device=DEVICE), torch.tensor([0.0], device=DEVICE), 96)
+    planes = one_hot_planes(96, X)
+    planes[:, :, 64:] = float('nan')
+    first, _ = multiply(planes, None, p, X)
+    assert first[0, 0, :32].isfinite().all()
+    assert first[0, 0, 60:].isnan().any()
+
+
+def test_band_of_rows_and_columns():
+    """Of one row per case: a peak at the row, at the right end, at both ends, and everywhere."""
+    a1, linear = torch.tensor([[-0.5, 0.0], [0.0, 40.0], [0.5, 0.0], [0.0, 0.0]]).T
+    p = axis_weights(a1, linear, 32)
+    first, last = dtn_triton.band_of(p)
+    assert [(f[15].item(), t[15].item()) for f, t in zip(first, last, strict=True)] == [
+        (9, 21),
+        (31, 31),
+        (0, 31),
+        (0, 31),
+    ]
+    first, last = dtn_triton.band_of(p.mT)
+    assert (first[0, 15].item(), last[0, 15].item()) == (9, 21)
+    assert first[1, 15].item() > last[1, 15].item()  # no row has weight in it
+    assert (first[1, 31].item(), last[1, 31].item()) == (0, 31)
+
+
+def test_nan_in_position_reaches_the_result():
+    args = [t.float() for t in arguments(1, 3, 3, 4, 1)]
+    args[-1][0, 0] = float('nan')
+    assert on_device(*args).isnan().all()
+
+
+# ---- Autograd, and what runs where
+
+
+def test_gradients_of_planes_that_need_none():
+    x, *parameters = (t.float().to(DEVICE) for t in arguments(1, 2, 3, 4, 1))
+    parameters[-1].requires_grad_()
+    triton_dtn(x, *parameters).square().sum().backward()
+    expected = parameters[-1].grad.clone()
+    parameters[-1].grad = None
+    eager_dtn(x, *parameters).square().sum().backward()
+    assert_near('position', parameters[-1].grad, expected, 'backward')
+
+
+def test_second_derivative_is_refused():
+    x, *parameters = (t.float().to(DEVICE).requires_grad_() for t in arguments(1, 1, 2, 2, 1))
+    grad_y = torch.randn(x.shape, device=DEVICE, requires_grad=True)
+    (dx,) = torch.autograd.grad(triton_dtn(x, *parameters), x, grad_y, create_graph=True)
+    with pytest.raises(RuntimeError, match='once_differentiable'):
+        dx.sum().backward()
+
+
+def test_importing_the_package_switches_it_on(monkeypatch):
+    """On a GPU, and not for float64."""
+    module = sys.modules['tokennorm.ops.dtn']
+    assert module.gpu_dtn is triton_dtn
+    calls = []
+    monkeypatch.setattr(module, 'gpu_dtn', lambda *args, **kwargs: calls.append(args) or eager_dtn(*args, **kwargs))
+    args = [t.float().to(DEVICE) for t in arguments(1, 2, 3, 4, 1)]
+    dtn(*args)
+    dtn(*(t.double() for t in args))
+    assert len(calls) == int(CUDA)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize('a1', [-1, -0.02, 0, 0.02])
+def test_detector_grid(a1):
+    """The stride-4 stage of 800 x 1333 against the eager form in float64."""
+    args = arguments(1, 200, 334, 64, 1)
+    args[5] = torch.tensor([[a1, 0.1, -0.1]]).double()
+    grad_y = torch.randn(args[0].shape).double()
+    actual = forward_and_gradients(on_device, args, torch.float32, grad_y)
+    expected = forward_and_gradients(eager_dtn, [t.cuda() for t in args], torch.float64, grad_y.cuda())
+    for name, a, e in zip(NAMES, actual, expected, strict=True):
+        assert_near(name, a, e.cpu(), 'backward')
+
+
+@pytest.mark.gpu
+def test_same_input_gives_the_same_bits():
+    """The interpreter runs one program after the other."""
+    args = arguments(1, 40, 30, 32, 2)
+    grad_y = torch.randn(args[0].shape)
+    results = [forward_and_gradients(on_device, args, torch.float32, grad_y) for _ in range(2)]
+    for name, a, b in zip(NAMES, *results, strict=True):
+        assert torch.equal(a, b), name
+
+
+@pytest.mark.gpu
+def test_report_to_paste_into_an_issue(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT / 'benchmarks')
+    from dtn_gpu import report
+
+    block = report('cuda')
+    with capsys.disabled():
+        print(f'\n\nPlease paste these lines into an issue, also if tests failed:\n\n{block}\n')
+
+
+def test_report_has_errors_and_times_of_each_contender(monkeypatch):
+    """On the CPU, in the interpreter."""
+    monkeypatch.syspath_prepend(ROOT / 'benchmarks')
+    import dtn_gpu
+
+    monkeypatch.setattr(dtn_gpu, 'ODD', (2, 3, 5, 8, 2, 2))
+    block = dtn_gpu.report(DEVICE, shapes=[(1, 2, 3, 4, 1, 1)], seconds=0).splitlines()
+    assert block[0] == block[-1] == '```'
+    rows = [line.split() for line in block if line.startswith('  float32') or line.startswith('  bfloat16')]
+    for row in rows:
+        found = [float(error) for error in row[-7:]]
+        assert 0 < max(found) < (1e-4 if row[0] == 'float32' else 5e-2), row
+    assert sum(dtn_gpu.TRITON in line for line in block) == 3
+    assert float(block[-2].split()[-1]) > 0
+
+
+@pytest.mark.slow
+def test_compiles_for_each_architecture_without_spilling():
+    """What the interpreter takes the compiler may refuse. sm_120 has the least shared memory per block, 99 KB."""
+    env = {k: v for k, v in os.environ.items() if k != 'TRITON_INTERPRET'}
+    env['PYTHONPATH'] = os.pathsep.join([str(ROOT), str(ROOT / 'projects')])
+    command = [sys.executable, '-m', 'tests.compile_kernels']
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert {line.split()[0] for line in lines} == {'sm_80', 'sm_86', 'sm_89', 'sm_90', 'sm_120'}
+    assert len(lines) == 5 * 5 * 4
+    for line in lines:
+        registers, stack, shared = map(int, line.split()[-3:])
+        assert registers <= 128, line
+        assert stack == 0, line
+        assert shared <= 99 * 1024, line
