@@ -10,7 +10,7 @@ from typing import Any
 from tokennorm.config.detectors import detector_files, is_detector
 from tokennorm.engine.options import TrainOptions, check_config
 
-GROUPS = ('model', 'data', 'schedule', 'hardware', 'output')
+GROUPS = ('model', 'data', 'schedule', 'hardware', 'output', 'findings')
 
 
 class ConfigOptions(argparse.Action):

@@ -12,6 +12,7 @@ COMMANDS = dict(
     test='evaluate a checkpoint',
     predict='detect objects in images or in a video',
     check='check a dataset before training, and draw its annotations',
+    rules='list the rules by which data and configs are judged, or explain one',
     split='divide a dataset into train and val',
     configs='list the configs of this package',
     weights='list the detectors trained on COCO that can be used by name',

@@ -114,6 +114,14 @@ class TrainOptions:
     log: Sequence[str] = option(
         'output', f'more loggers, joined by commas: {", ".join(LOGGERS)}', (), type=lambda text: text.split(',')
     )
+    allow: Sequence[str] = option(
+        'findings',
+        'codes of rules to overrule, joined by commas; `tokennorm rules` lists them',
+        (),
+        type=lambda text: text.split(','),
+        metavar='CODE',
+    )
+    strict: bool = option('findings', 'warnings are errors, for continuous integration', False, action='store_true')
     cfg_options: Mapping[str, Any] | None = None  # entries of the config by the paths of their keys, `a.b.0.c`
 
     def __post_init__(self) -> None:
@@ -131,6 +139,8 @@ class TrainOptions:
             raise UserError(f"cfg_options={self.cfg_options!r} must be a dict, such as {{'a.b.c': 1}}")
         if isinstance(self.log, str):
             object.__setattr__(self, 'log', (self.log,))
+        if isinstance(self.allow, str):
+            object.__setattr__(self, 'allow', (self.allow,))
         for name in self.log:
             if name not in LOGGERS:
                 known = ', '.join(LOGGERS)

@@ -1,0 +1,44 @@
+"""Lists the rules by which data, configs and checkpoints are judged, or explains one.
+
+examples:
+  tokennorm rules
+  tokennorm rules bbox-as-corners
+  tokennorm train --data DIR --allow bbox-as-corners
+"""
+
+from dataclasses import asdict
+
+from tokennorm.cli.command import Parser, add_json, command, print_json
+from tokennorm.findings import RULES, Rule
+from tokennorm.messages import UserError, did_you_mean
+
+
+@command
+def main(argv: list[str]) -> None:
+    parser = Parser(__doc__)
+    parser.add_argument('code', nargs='?', metavar='CODE', help='the rule to explain')
+    add_json(parser)
+    args = parser.parse_args(argv)
+    if args.code not in (None, *RULES):
+        raise UserError(f'there is no rule {args.code!r}{did_you_mean(args.code, RULES)}; `tokennorm rules` lists them')
+    chosen = [RULES[args.code]] if args.code else list(RULES.values())
+    if args.json:
+        print_json([asdict(rule) for rule in chosen])
+    elif args.code:
+        print(page(chosen[0]))
+    else:
+        width = max(map(len, RULES))
+        print('\n'.join(f'{rule.code:{width}}  {rule.severity:7}  {rule.summary}' for rule in chosen))
+
+
+def page(rule: Rule) -> str:
+    """Returns the page of a rule, as docs/reference/rules.md has it below its heading."""
+    way_past = f'`--allow {rule.code}` makes it a warning.' if rule.severity == 'error' else 'It cannot be allowed.'
+    if rule.can_allow and rule.severity != 'error':
+        way_past = f'`--allow {rule.code}` silences it.'
+    if rule.changes:
+        way_past = f'With `--allow {rule.code}` the data is read as it is written.'
+    if not rule.can_allow:
+        way_past = 'It cannot be allowed.'
+    masks = ' It matters only to models that learn masks.' if rule.about == 'masks' else ''
+    return f'**{rule.severity}**: {rule.summary}.\n\n{rule.why}{masks} {rule.do}. {way_past}'

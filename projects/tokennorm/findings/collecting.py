@@ -1,0 +1,181 @@
+"""Findings of a command: collected while it judges, and shown or refused together."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from tokennorm.findings.data_rules import DATA_RULES
+from tokennorm.findings.rule import Rule, Severity
+from tokennorm.findings.training_rules import TRAINING_RULES
+from tokennorm.messages import UserError, did_you_mean, shorten
+from tokennorm.ranks import print_once
+
+RULES: dict[str, Rule] = {rule.code: rule for rule in (*DATA_RULES, *TRAINING_RULES)}
+MOST_ITEMS = 5  # in a line
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one rule found.
+
+    Args:
+        code: The code of the rule.
+        severity: That of the rule, or what `--allow` and `--strict` made of it.
+        where: The split, file or entry of the config that it is about.
+        text: What is the case.
+        items: Names of what is affected, all of them.
+    """
+
+    code: str
+    severity: Severity
+    where: str
+    text: str
+    items: tuple[str, ...] = ()
+
+    @property
+    def rule(self) -> Rule:
+        """The rule that made it."""
+        return RULES[self.code]
+
+    def __str__(self) -> str:
+        text = ': '.join(filter(None, (self.where, self.text, list_items(self.items))))
+        if self.severity != 'error':
+            return f'{text} [{self.code}]'
+        way_past = f'; if it is right: --allow {self.code}' if self.rule.can_allow else ''
+        return f'{text}. {self.rule.do} [{self.code}{way_past}]'
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields that `--json` prints."""
+        return dict(code=self.code, severity=self.severity, where=self.where, text=self.text, items=list(self.items))
+
+
+class Refusal(UserError):
+    """Findings that stop a command.
+
+    Args:
+        findings: The errors.
+        before: A text that precedes theirs, where they were printed already.
+    """
+
+    def __init__(self, findings: Sequence[Finding], before: str = '') -> None:
+        super().__init__(before or '\n'.join(map(str, findings)))
+        self.findings = tuple(findings)
+
+
+class Findings:
+    """Collects the findings of a command.
+
+    Args:
+        allow: Codes of rules that are overruled. Allowed errors are warnings, allowed warnings and notes are silent.
+            What an allowed rule would change stays as it is written.
+        strict: Warnings are errors.
+
+    Raises:
+        UserError: for a code that does not exist, or whose rule cannot be allowed.
+    """
+
+    def __init__(self, allow: Iterable[str] = (), strict: bool = False) -> None:
+        self.strict = strict
+        self.allowed: frozenset[str] = frozenset()
+        self._found: list[Finding] = []
+        self._shown = 0
+        self.allow(allow)
+
+    def allow(self, codes: Iterable[str]) -> None:
+        """Adds codes to those that are allowed, such as those of a written config."""
+        codes = [codes] if isinstance(codes, str) else list(codes)
+        for code in codes:
+            if code not in RULES:
+                raise UserError(
+                    f'--allow {code}: there is no such rule{did_you_mean(code, RULES)}; `tokennorm rules` lists them'
+                )
+            if not RULES[code].can_allow:
+                raise UserError(f'--allow {code}: this rule cannot be allowed; `tokennorm rules {code}` says why')
+        self.allowed |= set(codes)
+
+    def add(self, code: str, where: str = '', text: str = '', items: Iterable[str] = ()) -> bool:
+        """Adds what a rule found, and returns whether the rule is in force: not allowed.
+
+        The text is by default the summary of the rule.
+        """
+        rule, severity = RULES[code], RULES[code].severity
+        is_allowed = code in self.allowed
+        if is_allowed:
+            severity = 'warning'
+        elif self.strict and severity == 'warning':
+            severity = 'error'
+        if not is_allowed or (rule.severity == 'error' and not rule.changes):
+            self._found.append(Finding(code, severity, where, text or rule.summary, tuple(map(str, items))))
+        return not is_allowed
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self._found)
+
+    def of(self, severity: Severity, masks: bool = True) -> list[Finding]:
+        """Returns the findings of a severity, with or without those that matter to masks only."""
+        return [one for one in self if one.severity == severity and (masks or one.rule.about != 'masks')]
+
+    def text(self, masks: bool = True) -> str:
+        """Returns all findings, errors first, one line each; those of masks for a model that learns masks."""
+        prefixes: Mapping[Severity, str] = {'error': 'ERROR', 'warning': 'warning', 'note': 'note'}
+        return '\n'.join(f'{prefixes[one]}: {line}' for one in prefixes for line in self.of(one, masks))
+
+    def show(self) -> None:
+        """Prints the warnings and notes that were not printed yet, in rank 0."""
+        new, self._shown = self._found[self._shown :], len(self._found)
+        print_once(*(f'{one.severity}: {one}' for one in new if one.severity != 'error'))
+
+    def skip(self) -> None:
+        """Regards all findings so far as printed."""
+        self._shown = len(self._found)
+
+    def stop(self, masks: bool = True, before: str = '') -> None:
+        """Raises `Refusal` if there are errors."""
+        if errors := self.of('error', masks):
+            raise Refusal(errors, before)
+
+
+class _AtOnce(Findings):
+    """Outside of any command: an error is raised where it is found, anything else is printed."""
+
+    def add(self, code: str, where: str = '', text: str = '', items: Iterable[str] = ()) -> bool:
+        self._found, self._shown = [], 0
+        stands = super().add(code, where, text, items)
+        self.show()
+        self.stop()
+        return stands
+
+
+_current: ContextVar[Findings] = ContextVar('findings', default=_AtOnce())  # noqa: B039
+
+
+@contextmanager
+def judging(findings: Findings) -> Iterator[Findings]:
+    """Has `reports` add to these findings within the context, as `warnings.catch_warnings` does with warnings."""
+    token = _current.set(findings)
+    try:
+        yield findings
+    finally:
+        _current.reset(token)
+
+
+def current() -> Findings:
+    """Returns the findings of the command that runs."""
+    return _current.get()
+
+
+def reports(code: str, where: str = '', text: str = '', items: Iterable[str] = ()) -> bool:
+    """`Findings.add` of the command that runs."""
+    return current().add(code, where, text, items)
+
+
+def refuse(code: str, text: str = '', where: str = '') -> NoReturn:
+    """Raises a finding at once where nothing sensible can follow; its rule cannot be allowed."""
+    raise Refusal([Finding(code, 'error', where, text or RULES[code].summary)])
+
+
+def list_items(items: Sequence[str]) -> str:
+    """The count if there are several, with the first few and how many more in parentheses."""
+    return f'{len(items)} ({shorten(items, MOST_ITEMS)})' if len(items) > 1 else shorten(items)
