@@ -9,7 +9,6 @@ from mmengine.config import Config
 from mmengine.runner import Runner
 
 from tokennorm.config.reading import check_options, drop_variables, merge_options, read_config, use_options
-from tokennorm.engine.options import TrainOptions
 from tokennorm.messages import UserError
 
 
@@ -129,9 +128,3 @@ compile = False
         'warning: nothing reads lr_config: set param_scheduler',
         'warning: nothing reads test_pipeline',
     ]
-
-
-def test_a_dict_as_option_sets_what_it_holds():
-    options = TrainOptions(data='.', cfg_options={'optim_wrapper.optimizer': dict(type='SGD', lr=0.1)})
-    assert options.sets('optim_wrapper.optimizer.lr')
-    assert not options.sets('optim_wrapper.clip_grad')

@@ -8,9 +8,11 @@ from mmdet.registry import TASK_UTILS
 from mmdet.structures.bbox import bbox_overlaps
 from mmengine.config import Config
 
-from tokennorm.config.image_size import fitting_size, set_image_size, short_side, use_trained_size
+from tokennorm.config.image_size import fitting_size, set_image_size, short_side
 from tokennorm.datasets.anchor_fit import anchor_fit, unmatched
 from tokennorm.engine.data import choose_image_size
+from tokennorm.plan import Plan
+from tokennorm.plan.trained import use_trained_size
 
 RETINA = dict(
     type='AnchorGenerator',
@@ -81,7 +83,7 @@ def test_small_objects_get_a_smaller_scale():
     assert fit.unmatched == 0.5
     assert fit.key == 'model.bbox_head.anchor_generator.octave_base_scale'
     assert dict(fit.better)[1] == 0.0
-    assert 'warning: anchors match 50.0% of the boxes at IoU 0.5, in' in fit.summary()
+    assert 'anchors match 50.0% of the boxes at IoU 0.5, in' in fit.summary()
     assert 'warning' not in anchor_fit(config(), content([32, 40, 100])).summary()
 
 
@@ -143,7 +145,7 @@ def test_sizes_are_scaled_by_their_arguments(step, sizes, place):
             cfg[key] = parent
         else:
             cfg.model.data_preprocessor = dict(type='DetDataPreprocessor', batch_augments=parent, pad_size_divisor=32)
-    lines = set_image_size(cfg, 400)
+    assert set_image_size(cfg, 400) == []
     found = dict(
         train=lambda: cfg.train_dataloader.dataset.dataset.pipeline[-1],
         tta=lambda: cfg.tta_pipeline[0].transforms[0][-1],
@@ -151,7 +153,6 @@ def test_sizes_are_scaled_by_their_arguments(step, sizes, place):
         batch=lambda: cfg.model.data_preprocessor.batch_augments[-1],
     )[place]()
     assert dict(found) == {**step, **sizes}
-    assert lines == ['images are resized to a short side of 400 pixels (config: 800)']
 
 
 @pytest.mark.parametrize(
@@ -222,12 +223,13 @@ def test_every_resize_follows_the_image_size():
     assert train[1].scales == [(533, 256), (533, 320)]
     assert train[2].crop_size == (160, 0.5)
     assert cfg.tta_pipeline[0].transforms[0][0].scale == (800, 480)
-    use_trained_size(cfg, dict(classes=('a',)))
+    use_trained_size(Plan(cfg), dict(classes=('a',)))
     assert short_side(cfg) == 320
-    for chosen in ('pipeline.1.scale', 'pipeline'):  # by --cfg-options
-        use_trained_size(cfg, dict(image_size=640), {f'test_dataloader.dataset.{chosen}': 0})
+    pipeline = cfg.test_dataloader.dataset.pipeline
+    for key, value in (('pipeline.1.scale', (533, 320)), ('pipeline', pipeline)):  # by --cfg-options
+        use_trained_size(Plan(cfg, {f'test_dataloader.dataset.{key}': value}), dict(image_size=640))
         assert short_side(cfg) == 320
-    use_trained_size(cfg, dict(image_size=640), {'test_dataloader.batch_size': 1})
+    use_trained_size(Plan(cfg, {'test_dataloader.batch_size': 1}), dict(image_size=640))
     assert cfg.test_dataloader.dataset.pipeline[1].scale == (1066, 640)
 
 
@@ -238,5 +240,6 @@ def test_small_images_are_enlarged_twofold_at_most(median, size):
 
 def test_small_images_are_those_with_short_sides():
     images = [dict(width=400, height=100), dict(width=100, height=900)]
-    lines = choose_image_size(config(), dict(images=images), None)
-    assert lines == ['images are resized to a short side of 192 pixels (config: 800)']
+    choose_image_size(plan := Plan(config()), dict(images=images), None)
+    assert short_side(plan.cfg) == 192
+    assert plan.steps[-1].why == 'short side of the images 192 pixels (recipe: 800)'

@@ -22,6 +22,7 @@ from tokennorm.datasets.finding import find_splits
 from tokennorm.engine.checks import check_config_data
 from tokennorm.engine.data import use_data_folder
 from tokennorm.messages import UserError
+from tokennorm.plan import Plan
 
 
 @pytest.fixture(scope='module')
@@ -139,7 +140,7 @@ def test_voc_objects_that_can_be_misread(tmp_path, coco):
 def test_a_config_and_the_check_read_a_yolo_folder(coco, tmp_path, cache, capsys):
     root = write_yolo(coco, tmp_path / 'yolo')
     cfg = Config.fromfile(ROOT / 'pvt' / 'retinanet_pvt-t_fpn_1x_coco.py')
-    use_data_folder(cfg, str(root), ('train', 'val'))
+    use_data_folder(Plan(cfg), str(root), ('train', 'val'))
     check_config_data(cfg, ('train', 'val', 'test'))
     dataset = cfg.train_dataloader.dataset
     assert Path(dataset.ann_file).is_relative_to(cache)

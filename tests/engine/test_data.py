@@ -15,8 +15,9 @@ from tokennorm.datasets.anchor_fit import anchor_fit
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.engine.checks import check_config_data
-from tokennorm.engine.data import _fit_limits, use_coco_splits, use_data_folder
+from tokennorm.engine.data import fit_limits, use_coco_splits, use_data_folder
 from tokennorm.messages import UserError
+from tokennorm.plan import Plan
 
 
 @pytest.fixture
@@ -26,13 +27,15 @@ def data(tmp_path):
 
 def use(cfg, root):
     splits = find_coco_splits(root)
-    return use_coco_splits(cfg, splits, inspect_splits(splits))
+    use_coco_splits(cfg, splits, found := inspect_splits(splits))
+    fit_limits(cfg, found.most_objects)
 
 
 @pytest.mark.parametrize('name', ['retinanet_pvt-t_fpn_1x_coco.py', 'mask-rcnn_pvt-t-dtn_fpn_1x_coco.py'])
 def test_data_classes_heads_and_evaluators_are_set(data, name):
     cfg = Config.fromfile(ROOT / 'pvt' / name)
-    assert use(cfg, data) == []
+    use(cfg, data)
+    assert not cfg.val_evaluator.get('use_mp_eval')
     check_config_data(cfg, ('train', 'val', 'test'))
     for split, file in (('train', 'train'), ('val', 'val'), ('test', 'val')):
         dataset = cfg[f'{split}_dataloader'].dataset
@@ -51,7 +54,7 @@ def test_data_classes_heads_and_evaluators_are_set(data, name):
 def test_the_written_config_names_no_other_data(data):
     cfg = Config.fromfile(ROOT / 'trial' / 'retinanet_pvt-mini_fpn.py')
     assert {'RBC', 'data/bccd/'} <= set(re.findall(r"'([^']+)'", cfg.pretty_text))
-    use_data_folder(cfg, str(data), ('train', 'val'))
+    use_data_folder(Plan(cfg), str(data), ('train', 'val'))
     assert 'RBC' not in cfg.pretty_text
     assert 'bccd' not in cfg.pretty_text
     Config.fromstring(cfg.pretty_text, '.py')
@@ -69,7 +72,7 @@ def test_anchors_follow_the_boxes_where_no_head_is_trained(data, name, capsys):
     for fits, load_from in ((True, None), (True, 'detector.pth'), (False, None)):
         cfg = Config.fromfile(ROOT / 'trial' / f'{name}.py')
         cfg.load_from, before = load_from, cfg.model[head].anchor_generator[key]
-        use_data_folder(cfg, str(data), ('train', 'val'), fit_anchors=fits)
+        use_data_folder(Plan(cfg), str(data), ('train', 'val'), fit_anchors=fits)
         is_set = fits and load_from is None
         assert (cfg.model[head].anchor_generator[key] != before) == is_set
         assert ('warning' in capsys.readouterr().out) != is_set
@@ -87,8 +90,7 @@ def test_detections_are_as_many_as_objects(data):
 
     edit(data, 'val', crowd)
     cfg = Config.fromfile(ROOT / 'pvt' / 'mask-rcnn_pvt-t_fpn_1x_coco.py')
-    changes = use(cfg, data)
-    assert changes[0].startswith('model.test_cfg.rcnn.max_per_img=300 instead of 100, for images of up to 23')
+    use(cfg, data)
     assert cfg.model.test_cfg.rcnn.max_per_img == 300
     assert cfg.model.test_cfg.rpn.max_per_img == 1000
     assert cfg.val_evaluator.use_mp_eval
@@ -96,12 +98,11 @@ def test_detections_are_as_many_as_objects(data):
 
 def test_limits_follow_beyond_a_thousand_objects():
     cfg = Config.fromfile(ROOT / 'pvt' / 'retinanet_pvt-t_fpn_1x_coco.py')
-    changes = _fit_limits(cfg, most_objects=1501)
+    fit_limits(cfg, most_objects=1501)
     assert cfg.model.test_cfg.max_per_img == cfg.model.test_cfg.nms_pre == 1600
     assert cfg.val_evaluator.proposal_nums == (100, 300, 1600)
-    assert len(changes) == 3
     cfg = Config.fromfile(ROOT / 'pvt' / 'mask-rcnn_pvt-t_fpn_1x_coco.py')
-    _fit_limits(cfg, most_objects=1501)
+    fit_limits(cfg, most_objects=1501)
     assert cfg.model.test_cfg.rpn.max_per_img == cfg.model.test_cfg.rcnn.max_per_img == 1600
 
 

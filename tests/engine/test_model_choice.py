@@ -22,6 +22,7 @@ from tokennorm.datasets.finding import find_splits
 from tokennorm.engine import initial_weights, recipe, training
 from tokennorm.engine.options import MODEL_NAMES, TrainOptions
 from tokennorm.messages import UserError
+from tokennorm.plan import Plan
 from tokennorm.published import PUBLISHED
 
 
@@ -39,8 +40,10 @@ def choose_config(data, *names, **more):
 
 
 def use_initial_weights(cfg, init, own_data, keys=()):
-    options = TrainOptions(cfg.filename, '.' if own_data else None, init=init, cfg_options=dict.fromkeys(keys))
-    return list(filter(None, [initial_weights.use_initial_weights(cfg, options).description]))
+    options = TrainOptions(cfg.filename, '.' if own_data else None, init=init)
+    return list(
+        filter(None, [initial_weights.use_initial_weights(Plan(cfg, dict.fromkeys(keys)), options).description])
+    )
 
 
 @pytest.fixture
@@ -101,13 +104,13 @@ def test_random_initialization_freezes_no_stage_or_statistics(name):
     use_initial_weights(cfg, 'none', own_data=True)
     assert (cfg.model.backbone.frozen_stages, cfg.model.backbone.norm_eval) == (-1, False)
     with pytest.raises(UserError, match='--freeze 1: the frozen stages would stay random; use --init'):
-        initial_weights.use_initial_weights(cfg, TrainOptions(cfg.filename, init='none', freeze=1))
+        initial_weights.use_initial_weights(Plan(cfg), TrainOptions(cfg.filename, init='none', freeze=1))
     with pytest.raises(UserError, match='--freeze 1: the frozen'):
-        initial_weights.use_initial_weights(cfg, TrainOptions(cfg.filename, '.', freeze=1))
+        initial_weights.use_initial_weights(Plan(cfg), TrainOptions(cfg.filename, '.', freeze=1))
     options = TrainOptions(cfg.filename, init='none', freeze=1, resume=True)  # the weights of the checkpoint
-    initial_weights.use_initial_weights(cfg, options)
+    initial_weights.use_initial_weights(Plan(cfg), options)
     cfg.model.backbone.pretrained = True  # its class loads weights
-    initial_weights.use_initial_weights(cfg, TrainOptions(cfg.filename, '.', freeze=1))
+    initial_weights.use_initial_weights(Plan(cfg), TrainOptions(cfg.filename, '.', freeze=1))
     recipe.freeze(cfg, 1)
     assert cfg.model.backbone.frozen_stages == 1
 

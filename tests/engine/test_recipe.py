@@ -19,7 +19,7 @@ from tokennorm.config.reading import name_types
 from tokennorm.config.tree import set_num_classes
 from tokennorm.engine.checks import check_feature_maps
 from tokennorm.engine.options import TrainOptions
-from tokennorm.engine.recipe import apply_options, find_resumed, open_config
+from tokennorm.engine.recipe import apply_options, find_resumed, open_plan
 from tokennorm.engine.resume.sampler import ResumableBatchSampler
 from tokennorm.engine.resume.training_state import make_resumable
 from tokennorm.messages import UserError
@@ -39,24 +39,27 @@ CONFIG = 'retinanet_pvt-mini-dtn_fpn'
     ],
 )
 def test_options_reach_the_config(name, value, path, entry):
-    cfg = open_config(CONFIG)
-    apply_options(cfg, TrainOptions(CONFIG, **{name: value}))
+    plan = open_plan(CONFIG)
+    apply_options(plan, TrainOptions(CONFIG, **{name: value}))
+    cfg = plan.cfg
     for key in path.split('.'):
         cfg = cfg[key]
     assert cfg == entry
 
 
 def test_cfg_options_take_precedence_over_new_options():
-    cfg = open_config(CONFIG)
     sets = {'train_dataloader.batch_size': 5, 'randomness.seed': 9, 'train_cfg.max_epochs': 4}
-    apply_options(cfg, TrainOptions(CONFIG, batch_size=3, seed=1, epochs=20, cfg_options=sets))
+    plan = open_plan(CONFIG, options=sets)
+    apply_options(plan, TrainOptions(CONFIG, batch_size=3, seed=1, epochs=20, cfg_options=sets))
+    cfg = plan.cfg
     assert (cfg.train_dataloader.batch_size, cfg.randomness.seed, cfg.train_cfg.max_epochs) == (5, 9, 4)
 
 
 def test_loaders_without_workers_have_no_options_of_workers():
-    cfg = open_config(CONFIG)
     sets = {'train_dataloader.prefetch_factor': 4, 'train_dataloader.persistent_workers': True}
-    apply_options(cfg, TrainOptions(CONFIG, workers=0, cfg_options=sets))
+    plan = open_plan(CONFIG, options=sets)
+    apply_options(plan, TrainOptions(CONFIG, workers=0, cfg_options=sets))
+    cfg = plan.cfg
     assert 'prefetch_factor' not in cfg.train_dataloader
     assert not cfg.train_dataloader.persistent_workers
 
@@ -77,18 +80,19 @@ def test_devices_that_do_not_exist_are_refused(device):
 
 
 def test_freezing_needs_a_backbone_with_stages():
-    cfg = open_config(CONFIG)
+    plan = open_plan(CONFIG)
+    cfg = plan.cfg
     cfg.model.backbone = dict(type='mmdet.CSPNeXt')
-    apply_options(cfg, TrainOptions(CONFIG, freeze=1))
+    apply_options(plan, TrainOptions(CONFIG, freeze=1))
     assert cfg.model.backbone.frozen_stages == 1
     cfg.model.backbone = dict(type='mmdet.PyramidVisionTransformer')
     with pytest.raises(UserError, match='PyramidVisionTransformer of this config has no frozen_stages'):
-        apply_options(cfg, TrainOptions(CONFIG, freeze=1))
+        apply_options(plan, TrainOptions(CONFIG, freeze=1))
 
 
 def test_resume_needs_a_work_directory(tmp_path):
     (tmp_path / 'runs').mkdir()
-    cfg = open_config(CONFIG, tmp_path / 'rnus')
+    cfg = open_plan(CONFIG, tmp_path / 'rnus').cfg
     with pytest.raises(UserError, match=r'rnus does not exist \(did you mean .*/runs\?\)'):
         find_resumed(cfg, TrainOptions(CONFIG, resume=True))
     # A launcher that restarts its ranks always resumes.
@@ -101,10 +105,10 @@ def test_a_checkpoint_of_another_run_overwrites_no_run(tmp_path):
         (tmp_path / name / 'epoch_1.pth').touch()
         (tmp_path / name / 'last_checkpoint').write_text(f'{tmp_path}/{name}/epoch_1.pth')
     options = TrainOptions(CONFIG, resume=str(tmp_path / 'a' / 'epoch_1.pth'))
-    assert find_resumed(open_config(CONFIG, tmp_path / 'a'), options) == tmp_path / 'a'
-    assert find_resumed(open_config(CONFIG, tmp_path / 'c'), options) == tmp_path / 'a'
+    assert find_resumed(open_plan(CONFIG, tmp_path / 'a').cfg, options) == tmp_path / 'a'
+    assert find_resumed(open_plan(CONFIG, tmp_path / 'c').cfg, options) == tmp_path / 'a'
     with pytest.raises(UserError, match='b has checkpoints already, such as epoch_1'):
-        find_resumed(open_config(CONFIG, tmp_path / 'b'), options)
+        find_resumed(open_plan(CONFIG, tmp_path / 'b').cfg, options)
 
 
 class Landscape:

@@ -16,8 +16,8 @@ from tokennorm.engine.hooks.summary import SummaryHook
 from tokennorm.engine.runner import (
     Runner,
     build_runner,
+    check_training_loader,
     find_checkpoint_to_resume,
-    fit_schedule_and_lr,
     load_from_checkpoint,
     run,
 )
@@ -111,7 +111,7 @@ def test_a_sampler_without_end_needs_a_loop_of_iterations(tmp_path):
     cfg.train_dataloader.sampler = dict(type='InfiniteSampler')
     runner = build_runner(cfg, ('train', 'val'))
     with pytest.raises(UserError, match='sampler=InfiniteSampler never ends an epoch'):
-        fit_schedule_and_lr(runner, SimpleNamespace(data=None), 0, {})
+        check_training_loader(runner)
 
 
 def test_sync_bn_leaves_out_no_activation(monkeypatch):

@@ -18,6 +18,7 @@ from tokennorm.engine.schedule import (
     scaled_lr,
     schedule_end,
 )
+from tokennorm.plan import Plan
 
 ONE_X = [
     dict(type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=500),
@@ -163,16 +164,24 @@ def test_schedules_without_an_end_are_for_the_length_of_their_recipe(schedule, k
     assert fitted == schedule | {key: value}
 
 
+class Loader(list):
+    """A loader of some batches of 2 images."""
+
+    batch_sampler = SimpleNamespace(batch_size=2)
+
+    def __init__(self, length):
+        super().__init__(range(length))
+
+
 def fitted(schedule, lr, train_cfg, iterations, made_for):
     """The schedule that a run of some iterations, 3 per epoch, has."""
     wrapper = dict(optimizer=dict(type='SGD', lr=0.01))
     cfg = Config(dict(optim_wrapper=wrapper, train_cfg=train_cfg))
-    runner = SimpleNamespace(
-        cfg=cfg, optim_wrapper=wrapper, param_schedulers=schedule, train_dataloader=range(3), dump_config=lambda: None
-    )
+    runner = SimpleNamespace(cfg=cfg, optim_wrapper=wrapper, param_schedulers=schedule, train_dataloader=Loader(3))
     runner.train_loop = SimpleNamespace(max_iters=iterations)
-    fit_schedule(runner, made_for)
-    fit_lr(runner, lr)
+    plan = Plan(cfg)
+    fit_schedule(runner, plan, made_for, stretch=True)
+    fit_lr(runner, plan, lr)
     assert runner.cfg.param_scheduler == runner.param_schedulers
     return runner.param_schedulers
 
@@ -184,8 +193,8 @@ def test_rates_in_a_schedule_are_scaled_and_the_highest_is_named():
     others = dict(type='CosineAnnealingMomentum', eta_min=0.85), dict(type='CosineAnnealingWeightDecay', eta_min=0.2)
     schedule += (momentum := [*others, dict(type='CosineParamScheduler', param_name='x', eta_min=1.0)])
     cfg = Config(dict(optim_wrapper=wrapper))
-    runner = SimpleNamespace(cfg=cfg, optim_wrapper=wrapper, param_schedulers=schedule, dump_config=lambda: None)
-    assert fit_lr(runner, 0.001) == '0.001: --lr; the schedule goes up to 0.002'
+    runner = SimpleNamespace(cfg=cfg, optim_wrapper=wrapper, param_schedulers=schedule, train_dataloader=Loader(3))
+    assert fit_lr(runner, Plan(cfg), 0.001) == '0.001: --lr; the schedule goes up to 0.002'
     rates = [dict(first, eta_max=0.002), dict(second, min_value=pytest.approx(1e-5)), dict(second, min_value=[0.1])]
     assert runner.param_schedulers == rates + momentum
 
@@ -212,9 +221,10 @@ def test_a_schedule_by_validations_counts_no_iterations():
 def test_a_rate_of_zero_has_no_ratio_to_scale_by():
     schedule, wrapper = [dict(type='CosineAnnealingLR', eta_min=1e-5)], dict(optimizer=dict(type='SGD', lr=0.0))
     cfg = Config(dict(optim_wrapper=wrapper))
-    runner = SimpleNamespace(cfg=cfg, optim_wrapper=wrapper, param_schedulers=schedule, dump_config=lambda: None)
-    assert fit_lr(runner, base_batch=16) == '0.0: as the config sets it'
-    assert fit_lr(runner, 0.1) == '0.1: --lr'
+    cfg.auto_scale_lr = dict(base_batch_size=16)
+    runner = SimpleNamespace(cfg=cfg, optim_wrapper=wrapper, param_schedulers=schedule, train_dataloader=Loader(3))
+    assert fit_lr(runner, Plan(cfg), by_batch=True) == '0.0: as the config sets it'
+    assert fit_lr(runner, Plan(cfg), 0.1) == '0.1: --lr'
     assert runner.param_schedulers == schedule
     assert wrapper['optimizer']['lr'] == 0.1
 

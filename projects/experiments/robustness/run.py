@@ -22,12 +22,12 @@ from experiments.robustness.results import CLEAN, Cell, Results, cell_name, dige
 from tokennorm.checkpoints import Checkpoint, check_fit, read_state_dict
 from tokennorm.cli.arguments import add_options_argument
 from tokennorm.cli.command import Parser, command
-from tokennorm.config.reading import merge_options, read_config
+from tokennorm.config.reading import read_config
 from tokennorm.config.tree import is_classifier
 from tokennorm.engine.checks import check_classes, check_config_data
 from tokennorm.engine.data import use_data_folder
 from tokennorm.engine.hooks.data_errors import DataError
-from tokennorm.engine.recipe import open_config
+from tokennorm.engine.recipe import open_plan
 from tokennorm.engine.runner import build_runner
 from tokennorm.files import check_output_file
 from tokennorm.messages import UserError, user_errors
@@ -178,10 +178,11 @@ def load_test_config(args: argparse.Namespace, trained: list[str] | None) -> tup
             if getattr(args, name):
                 raise ValueError(f'--{name} is for classifiers, this config is a detector')
     data = Path(args.data) if classifier and args.data else None
-    cfg = open_config(args.config, args.work_dir, args.cfg_options)
+    plan = open_plan(args.config, args.work_dir, args.cfg_options)
     if args.data and not classifier:
-        use_data_folder(cfg, str(args.data), needed=(), fit_images=False)
-    merge_options(cfg, args.cfg_options)
+        use_data_folder(plan, str(args.data), needed=(), fit_images=False)
+    plan.finish()
+    cfg = plan.cfg
     subset = use_trained_classes(cfg, trained, data, args.classes) if classifier else None
     dataset = cfg.test_dataloader.dataset
     labels = dataset.get('labels')

@@ -3,7 +3,6 @@
 examples:
   tokennorm rules
   tokennorm rules bbox-as-corners
-  tokennorm train --data DIR --allow bbox-as-corners
 """
 
 from dataclasses import asdict

@@ -13,6 +13,7 @@ from tokennorm.cli.arguments import add_detector_arguments, add_options_argument
 from tokennorm.cli.command import Parser, add_json, command, import_openmmlab, print_json
 from tokennorm.engine.options import check_data
 from tokennorm.files import check_output_file
+from tokennorm.findings import Findings, judging
 from tokennorm.ranks import is_first_process, print_once
 
 
@@ -21,7 +22,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     add_detector_arguments(parser)
     add_options_argument(parser)
     work_dir = dict(help='directory of logs and reports; default: the folder test next to the checkpoint')
-    groups = add_training_options(parser, ('data', 'launcher', 'work_dir'), work_dir=work_dir)
+    groups = add_training_options(parser, ('data', 'launcher', 'work_dir', 'allow', 'strict'), work_dir=work_dir)
     data, output = groups['data'], groups['output']
     output.add_argument('--out', type=Path, help='write the predictions to this .pkl file')
     output.add_argument('--show', action='store_true', help='show the predictions in a window')
@@ -47,7 +48,12 @@ def main(argv: list[str]) -> None:
     check_data(args.data)
     if args.out is not None:
         check_output_file(args.out)
+    with judging(Findings(args.allow, args.strict)):
+        evaluate(args)
 
+
+def evaluate(args: argparse.Namespace) -> None:
+    """Evaluates, and prints and writes what the arguments ask for."""
     import_openmmlab()
     from mmdet.evaluation import DumpDetResults
     from mmengine.evaluator import DumpResults
@@ -56,26 +62,28 @@ def main(argv: list[str]) -> None:
     from tokennorm.checkpoints import Checkpoint
     from tokennorm.checkpoints.finding import newest_checkpoint
     from tokennorm.config.build_errors import build_errors
-    from tokennorm.config.image_size import use_trained_anchors, use_trained_size
-    from tokennorm.config.reading import merge_options
     from tokennorm.config.tree import is_classifier
     from tokennorm.engine.data import use_data_folder
     from tokennorm.engine.distributed import end_together
     from tokennorm.engine.hooks.summary import describe_data
-    from tokennorm.engine.recipe import open_config
+    from tokennorm.engine.recipe import open_plan
     from tokennorm.engine.runner import build_runner
     from tokennorm.evaluation.tta import use_tta
+    from tokennorm.findings import current
     from tokennorm.inference.embedded_config import embedded_config
+    from tokennorm.plan.trained import use_trained_anchors, use_trained_size
 
     is_local = Path(args.checkpoint).expanduser().exists()
     checkpoint = Checkpoint.read(args.checkpoint)
     config = embedded_config(checkpoint) if args.config == args.checkpoint else args.config
-    cfg = open_config(config, args.work_dir, args.cfg_options, args.launcher)
+    plan = open_plan(config, args.work_dir, args.cfg_options, args.launcher)
+    current().allow(plan.cfg.get('allow') or ())
     if args.data is not None:
-        use_data_folder(cfg, args.data, needed=(), fit_images=False)
-    merge_options(cfg, args.cfg_options)
-    print_once(*use_trained_size(cfg, checkpoint.dataset_meta, args.cfg_options))
-    print_once(*use_trained_anchors(cfg, checkpoint.dataset_meta, args.cfg_options))
+        use_data_folder(plan, args.data, needed=(), fit_images=False)
+    use_trained_size(plan, checkpoint.dataset_meta)
+    use_trained_anchors(plan, checkpoint.dataset_meta)
+    plan.finish()
+    cfg = plan.cfg
     cfg.load_from, cfg.resume = checkpoint.source, False  # the config of a resumed run has True
     if args.work_dir is None and 'work_dir' not in (args.cfg_options or {}):
         cfg.work_dir = str(Path(checkpoint.source).parent if is_local else Path(cfg.work_dir))

@@ -1,8 +1,8 @@
-"""The size that images are resized to, in training and in testing, and what else a detector was trained with."""
+"""The size that images are resized to, in training and in testing."""
 
 import math
 import re
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 from mmengine.config import Config
@@ -12,19 +12,18 @@ from tokennorm.config.tree import walk
 from tokennorm.messages import UserError
 from tokennorm.registry import arguments_of, type_name
 
-# In the metainfo of a dataset, and so in checkpoints. Anchors are a path in the config and its value.
-IMAGE_SIZE, ANCHORS = 'image_size', 'anchors'
-_ANCHOR_SIZES = re.compile(r'model\.(rpn|bbox)_head\.anchor_generator\.(octave_base_scale|scales)')
 MOST_ENLARGED = 2  # small images are enlarged by this factor at most
 _STEP = 32  # sizes are multiples of it, in pixels
 # Arguments of transforms and batch augmentations that are lengths in pixels where they are integers above 1.
-_SIZES = ('scale', 'scales', 'img_scale', 'img_scales', 'crop_size', 'size', 'max_size', 'second_size', 'input_size')
-_SIZES += ('width', 'height', 'shape', 'cutout_shape', 'border', 'padding', 'crop_padding', 'random_size_range')
-_SIZES += ('max_shift_px', 'filter_thr_px', 'min_bbox_size', 'min_gt_bbox_wh', 'bbox_occluded_thr')
-_AREAS = ('min_gt_mask_area', 'mask_occluded_thr')
-_OF_MODELS = ('input_size', 'img_size', 'image_size', 'scale_ranges', 'regress_ranges')  # arguments that stay
-_LIKE_SIZES = re.compile('size|scale|shape|width|height|border|pixel|px|edge|resolution|_wh|area')
-_NO_SIZES = re.compile('divisor|patch|batch|val|pretrain|factor|num_|kernel|pad_size')
+PIXEL_ARGUMENTS = (
+    *('scale', 'scales', 'img_scale', 'img_scales', 'crop_size', 'size', 'max_size', 'second_size', 'input_size'),
+    *('width', 'height', 'shape', 'cutout_shape', 'border', 'padding', 'crop_padding', 'random_size_range'),
+    *('max_shift_px', 'filter_thr_px', 'min_bbox_size', 'min_gt_bbox_wh', 'bbox_occluded_thr'),
+)
+AREA_ARGUMENTS = ('min_gt_mask_area', 'mask_occluded_thr')
+MODEL_ARGUMENTS = ('input_size', 'img_size', 'image_size', 'scale_ranges', 'regress_ranges')  # arguments that stay
+LOOKS_LIKE_PIXELS = re.compile('size|scale|shape|width|height|border|pixel|px|edge|resolution|_wh|area')
+NOT_PIXELS = re.compile('divisor|patch|batch|val|pretrain|factor|num_|kernel|pad_size')
 # Places of transforms: loaders, test-time augmentation, stages that hooks switch to, and augmentation of batches.
 _PLACES = ('train_dataloader', 'val_dataloader', 'test_dataloader', 'tta_pipeline', 'custom_hooks')
 
@@ -58,8 +57,8 @@ def set_image_size(cfg: Config, size: int) -> list[str]:
     """Scales every length in pixels of the data so that test images get a short side of `size` pixels.
 
     These are the arguments of transforms in loaders, in test-time augmentation and in the pipelines of hooks, and of
-    the augmentation of batches in the data preprocessor; they keep their ratio to the short side. Returns the changes,
-    and what looks like a length in pixels but stays, one line each.
+    the augmentation of batches in the data preprocessor; they keep their ratio to the short side. Returns the entries
+    that look like lengths in pixels but stay.
     """
     old = short_side(cfg)
     if old is None:
@@ -73,10 +72,10 @@ def set_image_size(cfg: Config, size: int) -> list[str]:
             continue
         seen.add(id(step))
         known = arguments_of(step, cfg.get('default_scope'), TRANSFORMS, MODELS)
-        defaults = {key: value for key, value in known.items() if key in (*_SIZES, *_AREAS)}
+        defaults = {key: value for key, value in known.items() if key in (*PIXEL_ARGUMENTS, *AREA_ARGUMENTS)}
         for key, value in (defaults | dict(step)).items():
-            if key in (*_SIZES, *_AREAS):
-                scaled = _scaled(value, (size / old) ** (2 if key in _AREAS else 1))
+            if key in (*PIXEL_ARGUMENTS, *AREA_ARGUMENTS):
+                scaled = _scaled(value, (size / old) ** (2 if key in AREA_ARGUMENTS else 1))
                 if key == 'random_size_range':  # rounded to multiples by the layer, and never to 0
                     scaled = type(value)(max(one, step.get('size_divisor', _STEP)) for one in scaled)
                 elif (
@@ -88,11 +87,8 @@ def set_image_size(cfg: Config, size: int) -> list[str]:
             elif _is_length(key, value, old):
                 left.append(f'{name}.{key}={value} ({type_name(step)})')
     for name, part in walk(cfg.get('model') or {}, 'model'):
-        left += [f'{name}.{key}={part[key]}' for key in _OF_MODELS if key in part]
-    lines = [f'images are resized to a short side of {size} pixels (config: {old})'] if size != old else []
-    stays = ', '.join(re.sub(r'\[(\d+)\]', r'.\1', one) for one in left if size != old)
-    note = f'warning: these look like sizes in pixels and stay; --cfg-options sets them: {stays}'
-    return [*lines, note] if stays else lines
+        left += [f'{name}.{key}={part[key]}' for key in MODEL_ARGUMENTS if key in part]
+    return [re.sub(r'\[(\d+)\]', r'.\1', one) for one in left if size != old]
 
 
 def _steps(cfg: Config) -> Iterator[tuple[str, MutableMapping[str, Any]]]:
@@ -108,42 +104,8 @@ def _is_length(key: str, value: Any, old: int) -> bool:
     """Whether an argument that is not known looks like a length in pixels, by its name or by the image size itself."""
     numbers = value if isinstance(value, list | tuple) else [value]
     whole = [one for one in numbers if isinstance(one, int) and not isinstance(one, bool)]
-    named = bool(_LIKE_SIZES.search(key)) and not _NO_SIZES.search(key)
+    named = bool(LOOKS_LIKE_PIXELS.search(key)) and not NOT_PIXELS.search(key)
     return any((abs(one) >= _STEP and named) or (abs(one) == old and old > 2 * _STEP) for one in whole)
-
-
-def use_trained_size(cfg: Config, meta: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> list[str]:
-    """Sets the image size that a checkpoint's `dataset_meta` names, unless the user's `options` set that of testing.
-
-    Returns the change in one line, if any.
-    """
-    paths = [path.split('.') for path in options or () if path.startswith('test_dataloader.')]
-    is_chosen = any(path[-1] == 'pipeline' or set(path) & set(_SIZES) for path in paths)
-    if is_chosen or not meta.get(IMAGE_SIZE) or short_side(cfg) in (None, meta[IMAGE_SIZE]):
-        return []
-    return set_image_size(cfg, meta[IMAGE_SIZE])[:1]
-
-
-def use_trained_anchors(cfg: Config, meta: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> list[str]:
-    """Sets the sizes of anchors that a checkpoint's `dataset_meta` names, unless the user's `options` set them.
-
-    Returns the change in one line, if any.
-    """
-    noted = meta.get(ANCHORS)
-    path, value = noted if isinstance(noted, list | tuple) and len(noted) == 2 else ('', None)
-    numbers = value if isinstance(value, list | tuple) else [value]
-    if not _ANCHOR_SIZES.fullmatch(str(path)) or not (numbers and all(type(one) in (int, float) for one in numbers)):
-        return []  # nothing else of the config is taken from a file of others
-    generator, _, key = path.rpartition('.')
-    old = dict(walk(cfg.get('model') or {}, 'model')).get(generator, {}).get(key)
-    if (
-        old is None
-        or path in (options or {})
-        or list(numbers) == (list(old) if isinstance(old, list | tuple) else [old])
-    ):
-        return []
-    cfg.merge_from_dict({path: value})
-    return [f'{path}={value}, with which the weights were trained (config: {old})']
 
 
 def fitting_size(cfg: Config, median_short_side: float) -> int | None:

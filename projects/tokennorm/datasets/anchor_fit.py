@@ -46,7 +46,7 @@ class AnchorFit:
         if not self.is_poor:
             return text
         offers = ', '.join(f'{self.key}={value} would match {1 - share:.1%}' for value, share in self.better[:3])
-        return f'warning: {text}; {offers}'
+        return f'{text}; {offers}'
 
 
 def anchor_fit(cfg: Config, content: Mapping[str, Any]) -> AnchorFit | None:

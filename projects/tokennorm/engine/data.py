@@ -1,6 +1,6 @@
 """`--data`: points a config at a folder: data, class names, heads, evaluators, limits and image size."""
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from mmengine.config import Config
 
-from tokennorm.config.image_size import ANCHORS, IMAGE_SIZE, fitting_size, set_image_size, short_side
+from tokennorm.config.image_size import fitting_size, set_image_size, short_side
 from tokennorm.config.reading import drop_variables
 from tokennorm.config.tree import evaluators, innermost_datasets, is_classifier, set_num_classes, walk
-from tokennorm.datasets.anchor_fit import MATCH, anchor_fit, anchor_sizes
+from tokennorm.datasets.anchor_fit import MATCH, anchor_fit
 from tokennorm.datasets.coco.inspection import Inspection, inspect_splits
 from tokennorm.datasets.coco.normalizing import original_id
 from tokennorm.datasets.drawing import palette
@@ -19,7 +19,9 @@ from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.datasets.image_folder import ImageSplit, find_image_folder
 from tokennorm.datasets.splits import SPLITS, CocoSplit
+from tokennorm.findings import current, reports
 from tokennorm.messages import UserError, user_errors
+from tokennorm.plan import Plan, Rank
 from tokennorm.ranks import is_first_process, print_once
 from tokennorm.registry import type_name
 
@@ -38,7 +40,7 @@ def find_detection_data(
 
 
 def use_data_folder(
-    cfg: Config,
+    plan: Plan,
     folder: str | Path,
     needed: tuple[str, ...],
     image_size: int | None = None,
@@ -53,76 +55,70 @@ def use_data_folder(
     enlarge them more than twofold, and the anchors are compared with the objects. With `fit_anchors`, better sizes are
     set where the detector has no trained weights for the config's.
     """
-    if is_classifier(cfg):
+    if is_classifier(plan.cfg):
         with user_errors(ValueError, OSError):  # of the user's files
             images = find_image_folder(folder, needed)
-        changes = [split.summary(name) for name, split in images.items()] + use_image_folder(cfg, images)
+        print_once(*(f'--data: {split.summary(name)}' for name, split in images.items()))
+        with plan.step(Rank.DATA, f'data of {folder}', show=False):
+            use_image_folder(plan.cfg, images)
+        number = len(next(iter(images.values())).counts)
+        with plan.step(Rank.DATA, f'there are {number} classes'):
+            limit_topk(plan.cfg, number)
     else:
         splits = splits or find_detection_data(folder, needed)
         problems = inspect_splits(splits, open_images=is_first_process())
-        print_once(f'{folder}\n\n{problems.text(learns_masks(cfg))}\n')
+        print_once(f'{folder}\n\n{problems.text(learns_masks(plan.cfg))}\n')
         if problems.errors:
             raise UserError(f'{folder} has errors, listed above; fix these problems and rerun')
-        changes = use_coco_splits(cfg, splits, problems)
+        with plan.step(Rank.DATA, f'data of {folder}', show=False):
+            use_coco_splits(plan.cfg, splits, problems)
+        with plan.step(Rank.DATA, f'images have up to {problems.most_objects} objects'):
+            fit_limits(plan.cfg, problems.most_objects)
         if fit_images:
             content = next(iter(splits.values())).content
-            changes += choose_image_size(cfg, content, image_size)
-            changes += fit_or_describe_anchors(cfg, content, fit_anchors and not cfg.get('load_from'))
-    drop_variables(cfg)  # they name other data
-    print_once(*(f'--data: {change}' for change in changes))
+            choose_image_size(plan, content, image_size)
+            fit_or_describe_anchors(plan, content, fit_anchors and not plan.cfg.get('load_from'))
+    with plan.step(Rank.DATA, 'variables name other data', show=False):
+        drop_variables(plan.cfg)
 
 
-def fit_or_describe_anchors(cfg: Config, content: Mapping[str, Any], may_change: bool) -> list[str]:
-    """Compares the anchors with the objects, and sets better sizes if the config may change. Returns lines of text."""
-    fit = anchor_fit(cfg, content)
-    if fit is None or not (fit.is_poor and may_change):
-        return [] if fit is None else [fit.summary()]
-    value, share = fit.better[0]
-    cfg.merge_from_dict({fit.key: value})
-    better = f'{fit.key}={value}, whose anchors match {1 - share:.1%} of the boxes at IoU {MATCH}'
-    return [f'{better}; those of {fit.value} match {1 - fit.unmatched:.1%}']
+def fit_or_describe_anchors(plan: Plan, content: Mapping[str, Any], may_change: bool) -> None:
+    """Compares the anchors with the objects, and sets better sizes if the config may change and the user has not."""
+    fit = anchor_fit(plan.cfg, content)
+    if fit is None:
+        return
+    if fit.is_poor and may_change:
+        value, share = fit.better[0]
+        why = f'anchors that match {1 - share:.1%} of the boxes at IoU {MATCH}, instead of {1 - fit.unmatched:.1%}'
+        if plan.set(fit.key, value, Rank.DATA, why):
+            return
+    if not fit.is_poor:
+        print_once(f'--data: {fit.summary()}')
+    elif reports('poor-anchors', text=fit.summary()):
+        current().show()
 
 
-def choose_image_size(cfg: Config, content: Mapping[str, Any], image_size: int | None) -> list[str]:
-    """Sets the size of a detector's images, and notes it in the datasets' metainfo, which checkpoints keep.
-
-    A size of None is the config's, or less where the images are small. Returns the changes, one line each.
-    """
+def choose_image_size(plan: Plan, content: Mapping[str, Any], image_size: int | None) -> None:
+    """Sets the short side of a detector's images: `image_size`, or less than the config's where images are small."""
+    rank = Rank.DATA if image_size is None else Rank.OPTION
     if image_size is None and content['images']:
-        image_size = fitting_size(cfg, median(min(i['width'], i['height']) for i in content['images']))
-    if image_size is None:
-        return []
-    _note(cfg, IMAGE_SIZE, image_size)
-    return set_image_size(cfg, image_size)
+        image_size = fitting_size(plan.cfg, median(min(i['width'], i['height']) for i in content['images']))
+    if image_size is not None:
+        resize_images(plan, image_size, rank)
 
 
-def note_sizes(cfg: Config, own_data: bool) -> None:
-    """Notes the sizes of the anchors in the datasets' metainfo, for configs that differ from this one.
-
-    The config of an earlier run has notes. They follow what options or the user's editor have changed since.
-    """
-    noted = {key for dataset in _datasets(cfg) for key in dataset.get('metainfo') or ()}
-    if (own_data or ANCHORS in noted) and (sizes := anchor_sizes(cfg)):
-        _note(cfg, ANCHORS, list(sizes))
-    if IMAGE_SIZE in noted and (size := short_side(cfg)) is not None:
-        _note(cfg, IMAGE_SIZE, size)
+def resize_images(plan: Plan, size: int, rank: Rank) -> None:
+    """Sets the short side of the images, in pixels."""
+    old = short_side(plan.cfg)
+    with plan.step(rank, f'short side of the images {size} pixels (recipe: {old})'):
+        left = set_image_size(plan.cfg, size)
+    if left:
+        reports('unscaled-size', items=left)
+        current().show()
 
 
-def _note(cfg: Config, key: str, value: Any) -> None:
-    for dataset in _datasets(cfg):
-        dataset['metainfo'] = {**(dataset.get('metainfo') or {}), key: value}
-
-
-def _datasets(cfg: Config) -> Iterator[MutableMapping[str, Any]]:
-    for name in SPLITS:
-        yield from innermost_datasets((cfg.get(f'{name}_dataloader') or {}).get('dataset') or {})
-
-
-def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit]) -> list[str]:
-    """Sets a classifier's datasets, class names, numbers of classes and the k of its top-k accuracy, in place.
-
-    Testing uses the test split, or val without one. Returns the changes to top-k accuracies, one line each.
-    """
+def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit]) -> None:
+    """Sets a classifier's datasets, class names and numbers of classes. Testing uses the test split, or val without."""
     classes = tuple(next(iter(splits.values())).counts)
     for name in SPLITS:
         split = splits.get(name, splits.get('val'))
@@ -136,15 +132,16 @@ def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit]) -> list[str]
     set_num_classes(cfg['model'], len(classes))
     if cfg.get('data_preprocessor') is not None:
         cfg.data_preprocessor.num_classes = len(classes)
-    changes = []
+
+
+def limit_topk(cfg: Config, classes: int) -> None:
+    """Limits the k of top-k accuracies to the number of classes."""
     for key in ('model', 'val_evaluator', 'test_evaluator'):
-        for name, part in walk(cfg.get(key), key):
+        for _, part in walk(cfg.get(key), key):
             topk = part.get('topk', ())
             topk = topk if isinstance(topk, list | tuple) else (topk,)
-            if any(k > len(classes) for k in topk):
-                part['topk'] = tuple(k for k in topk if k <= len(classes)) or (1,)
-                changes.append(f'{name}: topk={part["topk"]}, since there are {len(classes)} classes')
-    return changes
+            if any(k > classes for k in topk):
+                part['topk'] = tuple(k for k in topk if k <= classes) or (1,)
 
 
 def _only_dataset(cfg: Config, name: str) -> MutableMapping[str, Any]:
@@ -166,12 +163,11 @@ def use_loader_defaults(cfg: Config) -> None:
         loader.setdefault('persistent_workers', loader.get('num_workers', 0) > 0)
 
 
-def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspection) -> list[str]:
-    """Sets the datasets, class names, every head's number of classes, the evaluators and the limits on detections.
+def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspection) -> None:
+    """Sets the datasets, class names, every head's number of classes and the evaluators.
 
     Classes have the order of the first file's categories; their ids become `metainfo.category_ids`. Without a test
-    split, testing uses val. If images have more objects than the config keeps detections, it keeps more. Returns the
-    limits that were changed, one line each.
+    split, testing uses val.
     """
     if 'test' not in splits and 'val' not in splits:
         raise UserError('--data: the folder has annotations for neither val nor test')
@@ -188,7 +184,6 @@ def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspect
             f'--data: this config learns masks. {". ".join(found.mask_errors)}. Fix these problems, or use a config '
             'for boxes'
         )
-    return _fit_limits(cfg, found.most_objects)
 
 
 def learns_masks(cfg: Mapping[str, Any]) -> bool:
@@ -208,22 +203,16 @@ def _use_split(cfg: Config, name: str, split: CocoSplit, metainfo: dict[str, Any
         evaluator['ann_file'] = ann_file
 
 
-def _fit_limits(cfg: Config, most_objects: int) -> list[str]:
+def fit_limits(cfg: Config, most_objects: int) -> None:
     """Keeps and counts as many detections per image as an image may have objects."""
-    changes = []
     limit = -(-most_objects // 100) * 100
-    for name, test_cfg in walk(cfg['model'].get('test_cfg'), 'model.test_cfg'):
+    for _, test_cfg in walk(cfg['model'].get('test_cfg')):
         for key in ('max_per_img', 'nms_pre'):
             if key in test_cfg and 0 < test_cfg[key] < most_objects:
-                changes.append(f'{name}.{key}={limit} instead of {test_cfg[key]}')
                 test_cfg[key] = limit
-    if most_objects > 100:
-        counted = max(1000, limit)
-        for evaluator in (e for name in ('val', 'test') for e in _coco_metrics(cfg, name)):
-            # mmdet's bbox_mAP otherwise counts the best 100 of an image, whatever proposal_nums says.
-            evaluator.update(use_mp_eval=True, proposal_nums=(100, 300, counted))
-        changes.append(f'AP counts the best {counted} detections per image instead of 100')
-    return [f'{change}, for images of up to {most_objects} objects' for change in changes]
+    for evaluator in (e for name in ('val', 'test') for e in _coco_metrics(cfg, name)) if most_objects > 100 else ():
+        # mmdet's bbox_mAP otherwise counts the best 100 of an image, whatever proposal_nums says.
+        evaluator.update(use_mp_eval=True, proposal_nums=(100, 300, max(1000, limit)))
 
 
 def _coco_metrics(cfg: Mapping[str, Any], split: str) -> list[MutableMapping[str, Any]]:

@@ -14,11 +14,11 @@ _FROM_1 = 'begin_epoch', 'action_epoch', 'save_begin'  # these count epochs from
 _PLACES = ('train_cfg', 'custom_hooks', 'default_hooks', 'model')
 
 
-def set_epochs(cfg: Config, epochs: int) -> list[str]:
+def set_epochs(cfg: Config, epochs: int, old: int | None) -> None:
     """Sets the length of training and scales every number of an epoch in the loop, in hooks and in the model.
 
     A stage that began after the first epoch and before the end still does; in one epoch it begins at once. The schedule
-    is fitted later, to the iterations. Returns the changes, one line each.
+    is fitted later, to the iterations. `old` is the length of the recipe, in epochs.
 
     Raises:
         UserError: for a config that counts iterations, and where stages would begin in the same epoch.
@@ -26,26 +26,24 @@ def set_epochs(cfg: Config, epochs: int) -> list[str]:
     loop = cfg.get('train_cfg') or {}
     if 'max_iters' in loop:
         raise UserError('--epochs: this config counts iterations; use --cfg-options train_cfg.max_iters=N')
-    old = loop.get('max_epochs')
     loop['max_epochs'] = epochs
     if not isinstance(old, int) or old == epochs:
-        return []
+        return
     if loop.get('dynamic_intervals'):  # pairs of an epoch and the interval from it
         loop['dynamic_intervals'] = [list(pair) for pair in loop['dynamic_intervals']]
-    changes, stages = [], list(_stages(cfg))
+    stages = list(_stages(cfg))
     for kind in {kind for kind, *_ in stages}:
         values = {value for one, _, _, _, value in stages if one == kind}
         lengths = [n for n in range(1, old + 1) if len({scaled(value, old, n) for value in values}) == len(values)]
         if epochs < lengths[0]:
             least = f'{len(values)} stages, which need at least {lengths[0]} epochs'
             raise UserError(f'--epochs {epochs}: {kind} has {least}')
-    for _, name, part, key, value in stages:
-        part[key] = scaled(value, old, epochs)
-        if part[key] != value:
-            changes.append(f'{name}={part[key]} (config: {value} of {old} epochs)')
+    for _, _, part, key, value in stages:
+        scaled_value = scaled(value, old, epochs)
+        if scaled_value != value:
+            part[key] = scaled_value
     if loop.get('dynamic_intervals'):
         loop['dynamic_intervals'] = [tuple(pair) for pair in loop['dynamic_intervals']]  # mmengine takes no lists
-    return [f'--epochs {epochs}: {", ".join(changes)}'] if changes else []
 
 
 def describe_late_stages(cfg: Config) -> list[str]:

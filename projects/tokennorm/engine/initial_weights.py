@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from mmengine.config import Config
-
 from tokennorm.checkpoints.finding import PACKAGED
 from tokennorm.checkpoints.reading import Checkpoint, describe_entries
 from tokennorm.config.tree import walk
 from tokennorm.engine.options import TrainOptions
 from tokennorm.messages import UserError
+from tokennorm.plan import Plan
 from tokennorm.published import published_detector
 
 _WEIGHTS = ('load_from', 'model.backbone.init_cfg')  # of `--cfg-options`: they replace the default of `--init`
@@ -25,19 +24,20 @@ class InitialWeights(NamedTuple):
     checkpoint: Checkpoint | None = None
 
 
-def use_initial_weights(cfg: Config, options: TrainOptions) -> InitialWeights:
+def use_initial_weights(plan: Plan, options: TrainOptions) -> InitialWeights:
     """Sets `load_from` and the backbone's `init_cfg` by `--init`.
 
     Without `--init`, a run on `--data` starts from the published COCO detector, or else from the weights that the
     config names for its backbone. Other runs start as their config says.
     """
-    init, backbone = options.init, cfg.model.get('backbone') or {}
+    cfg, init = plan.cfg, options.init
+    backbone = cfg.model.get('backbone') or {}
     init_cfg, published = backbone.get('init_cfg'), published_detector(Path(cfg.filename).stem)
     weights = init_cfg.get('checkpoint') if isinstance(init_cfg, Mapping) else None
     if init is None:
-        if options.data is None or cfg.get('load_from') or options.sets(*_WEIGHTS):
+        if options.data is None or cfg.get('load_from') or plan.users(*_WEIGHTS):
             return InitialWeights()
-        if changed := [key for key in options.cfg_options or () if key.startswith(_NORM_AND_STEM)]:
+        if changed := plan.users(*_NORM_AND_STEM):
             raise UserError(
                 f'--cfg-options {changed[0]} changes the model, and the weights of its config may not fit it. Choose '
                 'them with --init (none, FILE, coco or imagenet), or name a config with this norm and stem'

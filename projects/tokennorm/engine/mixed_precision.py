@@ -32,16 +32,14 @@ def use_mixed_precision(cfg: Config, kind: bool | str) -> None:
     cfg.optim_wrapper.update(type=wrapper, dtype=DTYPES[kind], loss_scale=scale)
 
 
-def use_full_precision_on_cpu(cfg: Config) -> list[str]:
-    """Replaces the mixed precision of a config, which needs a GPU, on a CPU. Returns the change in one line."""
+def use_full_precision_on_cpu(cfg: Config) -> None:
+    """Replaces the mixed precision of a config, which needs a GPU, on a CPU."""
     wrapper = cfg.get('optim_wrapper') or {}
     if get_device() != 'cpu' or not type_name(wrapper).endswith('AmpOptimWrapper'):
-        return []
+        return
     for key in {'dtype', 'loss_scale', 'use_fsdp'} & set(wrapper):
         del wrapper[key]
-    change = f'full precision on the CPU: optim_wrapper.type=OptimWrapper (config: {wrapper["type"]})'
     wrapper['type'] = 'OptimWrapper'
-    return [change]
 
 
 @OPTIM_WRAPPERS.register_module()

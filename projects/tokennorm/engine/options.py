@@ -6,7 +6,7 @@
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from numbers import Integral, Real
@@ -162,17 +162,6 @@ class TrainOptions:
         check_data(self.data)
         if isinstance(self.resume, str | Path) and not Path(self.resume).is_file():
             raise UserError(f'--resume: checkpoint {self.resume} not found')
-
-    def sets(self, *keys: str) -> bool:
-        """Returns whether `cfg_options` set an entry of the config that begins with one of these keys."""
-        return any(path.startswith(keys) for path in _paths(self.cfg_options or {}))
-
-
-def _paths(options: Mapping[str, Any], name: str = '') -> Iterator[str]:
-    for key, value in options.items():
-        yield f'{name}{key}'
-        if isinstance(value, Mapping):
-            yield from _paths(value, f'{name}{key}.')
 
 
 def check_integer(name: str, value: Any) -> None:

@@ -13,14 +13,13 @@ from mmengine.registry import MODELS
 
 from tokennorm.checkpoints.finding import CheckpointError, newest_checkpoint, packaged_file
 from tokennorm.config.detectors import config_of
-from tokennorm.config.image_size import set_image_size
 from tokennorm.config.paths import config_files
-from tokennorm.config.reading import check_options, drop_variables, merge_options, read_config
+from tokennorm.config.reading import drop_variables, read_config
 from tokennorm.config.tree import evaluators, is_classifier, walk
 from tokennorm.datasets.coco.inspection import all_have_masks
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.engine.augmentation import augment_strongly
-from tokennorm.engine.data import use_loader_defaults
+from tokennorm.engine.data import resize_images, use_loader_defaults
 from tokennorm.engine.epochs import describe_late_stages, set_epochs
 from tokennorm.engine.hooks import check_metrics, use_training_hooks
 from tokennorm.engine.hooks.summary import every
@@ -29,6 +28,7 @@ from tokennorm.engine.options import LOGGERS, MODEL_NAMES, TrainOptions, check_i
 from tokennorm.environment import available_cores
 from tokennorm.evaluation.batches import use_batches_of_one_size
 from tokennorm.messages import UserError, did_you_mean
+from tokennorm.plan import Plan, Rank
 from tokennorm.ranks import print_once
 from tokennorm.registry import arguments_of, type_name
 
@@ -79,23 +79,25 @@ def choose_config(
     return name, f'{name}: {reason}'
 
 
-def open_config(
+def open_plan(
     config: str | Path | Config,
     work_dir: str | Path | None = None,
     options: Mapping[str, Any] | None = None,
     launcher: str = 'none',
-) -> Config:
-    """Returns a config with its work directory and metrics. `--cfg-options` are checked; `merge_options` sets them."""
-    cfg = config if isinstance(config, Config) else read_config(config)
-    cfg.launcher, options = launcher, options or {}
-    check_options(cfg, options)
-    chosen = options.get('work_dir') or work_dir or cfg.get('work_dir')
-    cfg.work_dir = str(chosen or Path('work_dirs') / Path(cfg.filename).stem)
-    if is_classifier(cfg):
-        use_loader_defaults(cfg)
-    use_coco_metric(cfg)
-    use_batches_of_one_size(cfg)
-    return cfg
+) -> Plan:
+    """Opens a config, with its work directory and metrics, and sets the user's entries in it."""
+    plan = Plan(config if isinstance(config, Config) else read_config(config), options)
+    cfg = plan.cfg
+    cfg.launcher = launcher
+    cfg.work_dir = str(
+        (options or {}).get('work_dir') or work_dir or cfg.get('work_dir') or Path('work_dirs', Path(cfg.filename).stem)
+    )
+    with plan.step(Rank.RECIPE, 'for every run', show=False):
+        if is_classifier(cfg):
+            use_loader_defaults(cfg)
+        use_coco_metric(cfg)
+        use_batches_of_one_size(cfg)
+    return plan
 
 
 def use_coco_metric(cfg: Config) -> None:
@@ -141,43 +143,72 @@ def config_of_run(folder: Path) -> Config:
     return Config.fromfile(config_of(folder)) if any(folder.glob('*.py')) else Config()
 
 
-def use_anchors_of(cfg: Config, folder: Path) -> None:
+def use_anchors_of(plan: Plan, folder: Path) -> None:
     """Sets the anchors of the run to resume, which may be fitted to its data, by the config in its directory."""
     model = config_of_run(folder).get('model') or {}
-    for head in ('bbox_head', 'rpn_head'):
-        if 'anchor_generator' in (model.get(head) or {}):
-            cfg.model[head].anchor_generator = model[head].anchor_generator
+    with plan.step(Rank.DATA, 'anchors of the run to resume', show=False):
+        for head in ('bbox_head', 'rpn_head'):
+            if 'anchor_generator' in (model.get(head) or {}):
+                plan.cfg.model[head].anchor_generator = model[head].anchor_generator
 
 
-def use_average_of(cfg: Config, folder: Path) -> list[str]:
-    """Adds the moving average of the run to resume, where this config has none. Returns the change in one line."""
+def use_average_of(plan: Plan, folder: Path) -> None:
+    """Adds the moving average of the run to resume, where this config has none."""
     before, now = (
         [hook for hook in [*(one.get('custom_hooks') or ()), *(one.get('default_hooks') or {}).values()] if hook]
-        for one in (config_of_run(folder), cfg)
+        for one in (config_of_run(folder), plan.cfg)
     )
     average = [hook for hook in before if type_name(hook) == 'EMAHook']
-    if not average or any(type_name(hook) == 'EMAHook' for hook in now):
-        return []
-    cfg.custom_hooks = [*(cfg.get('custom_hooks') or ()), *average]
-    return ['--ema, as before: the run to resume averages its weights']
+    if average and not any(type_name(hook) == 'EMAHook' for hook in now):
+        hooks = [*(plan.cfg.get('custom_hooks') or ()), *average]
+        if plan.set('custom_hooks', hooks, Rank.DATA, '--ema, as before', show=False):
+            print_once('--ema, as before: the run to resume averages its weights')
 
 
-def apply_options(cfg: Config, options: TrainOptions) -> None:
-    """Changes a config by all options but those of data, weights and learning rate. `--cfg-options` come last."""
-    own_data = options.data is not None
+def apply_options(plan: Plan, options: TrainOptions) -> None:
+    """Changes a config by all options but those of data and weights, and adds the hooks of training."""
+    cfg, own_data = plan.cfg, options.data is not None
     if options.auto_scale_lr and not (cfg.get('auto_scale_lr') or {}).get('base_batch_size'):
         raise UserError(f'--auto-scale-lr: {cfg.filename} has no auto_scale_lr.base_batch_size to scale from')
-    epochs = (options.cfg_options or {}).get('train_cfg.max_epochs', options.epochs)
+    recipe_epochs = (plan.recipe.get('train_cfg') or {}).get('max_epochs')
+    set_by_user = plan.users('train_cfg.max_epochs')
+    epochs = cfg.train_cfg.max_epochs if set_by_user else options.epochs
     check_integer('epochs', epochs)
     if epochs is not None:
-        print_once(*set_epochs(cfg, epochs))
+        with plan.step(Rank.OPTION, f'--epochs {epochs}'):
+            set_epochs(cfg, epochs, recipe_epochs)
     if options.image_size is not None and (not own_data or is_classifier(cfg)):
-        print_once(*set_image_size(cfg, options.image_size))
+        resize_images(plan, options.image_size, Rank.OPTION)
     if options.augment is not None:
-        print_once(augment_strongly(cfg))
+        with plan.step(Rank.OPTION, '--augment', show=False):
+            print_once(augment_strongly(cfg))
+    with plan.step(Rank.RECIPE, 'variables contradict what options change', show=False):
+        drop_variables(cfg)
     if options.workers is not None or own_data:
-        set_workers(cfg, options.workers)
-    drop_variables(cfg)
+        with plan.step(Rank.DATA if options.workers is None else Rank.OPTION, '--workers', show=False):
+            set_workers(cfg, options.workers)
+    with plan.step(Rank.OPTION, 'options', show=False):
+        _apply_plain_options(cfg, options)
+    with plan.step(Rank.OPTION, '--amp' if options.amp else 'full precision on the CPU', show=not options.amp):
+        if options.amp:
+            use_mixed_precision(cfg, options.amp)
+        else:
+            use_full_precision_on_cpu(cfg)
+    interval = most_epochs_between(cfg)
+    if own_data and interval is not None and interval < cfg.train_cfg.get('val_interval', 1):
+        plan.set('train_cfg.val_interval', interval, Rank.DATA, f'validation {every(interval)}')
+    with plan.step(Rank.RECIPE, 'hooks of training', show=False):
+        use_training_hooks(cfg, options.ema, options.patience, interval if own_data else None, own_data)
+        use_coco_metric(cfg)
+    plan.finish()
+    with plan.step(Rank.USER, 'what PyTorch and mmengine take', show=False):
+        _make_acceptable(cfg)
+        check_metrics(cfg)
+    print_once(*describe_late_stages(cfg))
+
+
+def _apply_plain_options(cfg: Config, options: TrainOptions) -> None:
+    """Options that are one entry each."""
     if options.checkpoint_interval is not None:
         hook = dict((cfg.get('default_hooks') or {}).get('checkpoint') or dict(type='CheckpointHook'))
         cfg.merge_from_dict(dict(default_hooks=dict(checkpoint=hook)))
@@ -188,29 +219,20 @@ def apply_options(cfg: Config, options: TrainOptions) -> None:
         cfg.randomness = dict(cfg.get('randomness') or {}, seed=options.seed)
     if options.freeze is not None:
         freeze(cfg, options.freeze)
-    log_to(cfg, options.log)
-    if options.amp:
-        use_mixed_precision(cfg, options.amp)
-    else:
-        print_once(*use_full_precision_on_cpu(cfg))
     if options.auto_scale_lr:
         cfg.auto_scale_lr.enable = True
-    of_hooks = {key: value for key, value in (options.cfg_options or {}).items() if key.startswith(_HOOKS)}
-    merge_options(cfg, {key: value for key, value in (options.cfg_options or {}).items() if key not in of_hooks})
-    use_coco_metric(cfg)
-    if own_data and not options.sets('train_cfg.val_interval'):
-        print_once(*validate_often(cfg))
-    use_training_hooks(cfg, options.ema, options.patience, most_epochs_between(cfg) if own_data else None)
-    merge_options(cfg, of_hooks)
-    print_once(*describe_late_stages(cfg))
+    log_to(cfg, options.log)
+
+
+def _make_acceptable(cfg: Config) -> None:
+    """Refuses intervals that are no intervals, and removes what PyTorch refuses in loaders without workers."""
     cfg.default_hooks = cfg.default_hooks or {}
-    check_metrics(cfg)
     for name, part in (found for key in ('train_cfg', *_HOOKS) for found in walk(cfg.get(key), key)):
         for key in {'interval', 'val_interval'} & set(part):
             if not isinstance(part[key], int) or part[key] == 0:  # -1 is never
                 raise UserError(f'{name}.{key}={part[key]!r} must be an integer of at least 1')
     for loader in filter(None, (cfg.get(f'{split}_dataloader') for split in ('train', 'val', 'test'))):
-        if not loader.get('num_workers'):  # PyTorch refuses these without workers
+        if not loader.get('num_workers'):
             loader['persistent_workers'] = False
             loader.pop('prefetch_factor', None)
     if cfg.default_hooks.get('non_finite', {}) is None:  # mmengine would look for a hook of this name to remove
@@ -229,16 +251,6 @@ def most_epochs_between(cfg: Config) -> int | None:
     """Returns the epochs between two validations with which there are ten; None for training by iterations."""
     epochs = (cfg.get('train_cfg') or {}).get('max_epochs')
     return max(1, epochs // VALIDATIONS) if epochs and cfg.get('val_dataloader') is not None else None
-
-
-def validate_often(cfg: Config) -> list[str]:
-    """Has training by epochs validate at least ten times: after every epoch of short runs."""
-    interval, loop = most_epochs_between(cfg), cfg.get('train_cfg') or {}
-    if interval is None or loop.get('val_interval', 1) <= interval:
-        return []
-    change = f'validation {every(interval)} (config: {every(loop["val_interval"])})'
-    loop['val_interval'] = interval
-    return [change]
 
 
 def log_to(cfg: Config, names: Sequence[str]) -> None:

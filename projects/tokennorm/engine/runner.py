@@ -11,7 +11,7 @@ from typing import Any
 
 import mmengine.runner
 from mmengine.config import Config
-from mmengine.hooks import EMAHook, LoggerHook
+from mmengine.hooks import EMAHook
 from mmengine.logging import MMLogger, print_log
 from mmengine.registry import RUNNERS, init_default_scope
 from mmengine.runner import EpochBasedTrainLoop
@@ -37,11 +37,8 @@ from tokennorm.engine.checks import (
 )
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks.data_errors import DataErrorHook
-from tokennorm.engine.hooks.summary import SummaryHook
-from tokennorm.engine.options import TrainOptions
 from tokennorm.engine.resume.schedule import use_settings_of_run
 from tokennorm.engine.resume.training_state import make_resumable, restart_epoch
-from tokennorm.engine.schedule import accumulated, fit_lr, fit_schedule, images_per_step
 from tokennorm.environment import check_mmcv_ops
 from tokennorm.files import make_output_dir
 from tokennorm.messages import UserError
@@ -238,14 +235,9 @@ def _load_checkpoint(runner: Runner, checkpoint: dict[str, Any], filename: str, 
     return checkpoint
 
 
-def fit_schedule_and_lr(runner: Runner, options: TrainOptions, base_batch: int, made_for: dict[str, Any]) -> None:
-    """Fits schedule, log lines and learning rate to the length of training and the total batch; shows them.
-
-    `base_batch` is the total batch that the config's learning rate is for; 0 where the config does not say. `made_for`
-    is the `train_cfg` that its schedule is for.
-    """
-    own_data = options.data is not None
-    with build_errors():  # the training loop and its data are built here
+def check_training_loader(runner: Runner) -> None:
+    """Builds the loop and the loader of training, and checks that epochs have batches and end."""
+    with build_errors():
         if not len(runner.train_dataloader):
             samples, batch = len(runner.train_dataloader.dataset), runner.train_dataloader.batch_sampler.batch_size
             raise UserError(f'{samples} images give no batch of {batch} with drop_last: use a smaller --batch-size')
@@ -255,25 +247,6 @@ def fit_schedule_and_lr(runner: Runner, options: TrainOptions, base_batch: int, 
                 f'train_dataloader.sampler={sampler} never ends an epoch, and train_cfg counts epochs: use '
                 'DefaultSampler, or a loop of iterations'
             )
-        own_schedule = options.sets('param_scheduler')
-        schedule = fit_schedule(runner, made_for, not own_schedule, short_warm_up=own_data)
-    if own_data and not options.sets('default_hooks.logger'):
-        log_often(runner)
-    is_scaled = bool((runner.cfg.get('auto_scale_lr') or {}).get('enable'))  # by mmengine, when training begins
-    by_batch = own_data and not is_scaled and not options.sets('optim_wrapper.optimizer.lr')
-    if own_data and not is_scaled and runner.cfg.get('auto_scale_lr'):  # for the next run from the config of this one
-        total = images_per_step(runner)
-        base = total // accumulated(runner.cfg)
-        runner.cfg.auto_scale_lr.update(base_batch_size=base, images_per_step=[base, total])
-    rate = fit_lr(runner, options.lr, base_batch if by_batch else 0, not own_schedule)
-    runner.register_hook(SummaryHook(schedule, rate))
-
-
-def log_often(runner: Runner) -> None:
-    """Logs at least four times per epoch: on a CPU an epoch of few iterations takes minutes."""
-    for hook in runner.hooks:
-        if isinstance(hook, LoggerHook):
-            hook.interval = max(1, min(hook.interval, len(runner.train_dataloader) // 4))
 
 
 def run(runner: Runner, how_to_continue: str) -> None:

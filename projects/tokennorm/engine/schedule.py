@@ -10,13 +10,15 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from mmengine.config import Config
 from mmengine.dist import get_world_size
+from mmengine.hooks import LoggerHook
 from mmengine.registry import OPTIMIZERS
 from mmengine.runner import Runner
 
+from tokennorm.engine.options import TrainOptions
+from tokennorm.findings import reports
 from tokennorm.messages import UserError
-from tokennorm.ranks import print_once
+from tokennorm.plan import Plan, Rank
 from tokennorm.registry import arguments_of, type_name
 
 Scheduler = dict[str, Any]
@@ -28,12 +30,12 @@ _WARM_UPS = ('LinearLR', 'ConstantLR', 'QuadraticWarmupLR')
 MOST_WARM_UP = 0.05  # of the iterations
 
 
-def accumulated(cfg: Config) -> int:
+def accumulated(cfg: Mapping[str, Any]) -> int:
     """Returns the batches per optimizer step."""
     return (cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1)
 
 
-def batch_of_lr(cfg: Config) -> int:
+def batch_of_lr(cfg: Mapping[str, Any]) -> int:
     """Returns the total batch that a config's learning rate is for; 0 where the config does not say.
 
     Training writes `images_per_step=[N, total]`, which holds as long as `base_batch_size` is N. Otherwise a
@@ -57,41 +59,67 @@ def images_per_step(runner: Runner) -> int:
     return runner.train_dataloader.batch_sampler.batch_size * get_world_size() * accumulated(runner.cfg)
 
 
-def fit_lr(runner: Runner, lr: float | None = None, base_batch: int = 0, with_schedule: bool = True) -> str:
+def fit_to_training(runner: Runner, plan: Plan, options: TrainOptions) -> tuple[list[str], str]:
+    """Fits schedule, log lines and learning rate to the length of training and the total batch.
+
+    A recipe without `--data` and `--epochs` keeps its schedule, its rate and its log lines. The runner must be built
+    and not have trained. Returns lines about the schedule, and one about the rate, for the summary.
+    """
+    own_data = options.data is not None
+    plan.cfg = runner.cfg  # mmengine's copy
+    made_for, now = plan.recipe.get('train_cfg') or {}, runner.cfg.train_cfg
+    stretches = own_data or any(made_for.get(key) != now.get(key) for key in ('max_epochs', 'max_iters'))
+    schedule = fit_schedule(runner, plan, made_for, stretches, short_warm_up=own_data)
+    if own_data:  # on a CPU an epoch of few iterations takes minutes
+        for hook in (hook for hook in runner.hooks if isinstance(hook, LoggerHook)):
+            often = max(1, min(hook.interval, len(runner.train_dataloader) // 4))
+            if plan.set('default_hooks.logger.interval', often, Rank.DATA, 'four log lines per epoch', show=False):
+                hook.interval = often
+    rate = fit_lr(runner, plan, options.lr, own_data)
+    runner.dump_config()
+    return schedule, rate
+
+
+def fit_lr(runner: Runner, plan: Plan, lr: float | None = None, by_batch: bool = False) -> str:
     """Sets the learning rate of the optimizer, and returns it with the reason; '' where the config has several.
 
-    It is the user's `lr`, or the config's scaled from `base_batch` images per optimizer step to the batch of this run;
-    a `base_batch` of 0 leaves it as it is. Rates in the schedule keep their ratio to it, unless `with_schedule` is off.
+    It is the user's `lr`, or with `by_batch` the recipe's, scaled from the batch that it is for to the batch of this
+    run. Rates in the schedule keep their ratio to it, unless the user sets them.
     """
     if not isinstance(runner.optim_wrapper, dict) or 'optimizer' not in runner.optim_wrapper:
         return ''
-    optimizer = runner.optim_wrapper['optimizer']
+    optimizer, auto = runner.optim_wrapper['optimizer'], runner.cfg.get('auto_scale_lr') or {}
     old = optimizer.get('lr', arguments_of(optimizer, None, OPTIMIZERS).get('lr'))
     if isinstance(old, str):
         raise UserError(f'optim_wrapper.optimizer.lr={old!r} is text; in YAML a number such as 1.0e-4 needs its point')
     if lr is None and not old:
         return f'{old}: as the config sets it'
-    value, reason = old, 'as the config sets it'
+    value, reason, total = old, 'as the config sets it', images_per_step(runner)
+    by_batch = by_batch and not auto.get('enable')  # which mmengine scales by, when training begins
+    base_batch = batch_of_lr(dict(plan.recipe, auto_scale_lr=auto))
     if lr is not None:
         value, reason = lr, '--lr'
-    elif base_batch:
-        value, reason = scaled_lr(old, type_name(optimizer), base_batch, images_per_step(runner))
+    elif by_batch and base_batch:
+        value, reason = scaled_lr(old, type_name(optimizer), base_batch, total)
+    rank = Rank.DATA if lr is None else Rank.OPTION
+    if not plan.set('optim_wrapper.optimizer.lr', value, rank, reason, show=False):
+        value, reason = old, 'as --cfg-options set it'
+    optimizer['lr'] = value
+    if by_batch and auto:  # for the next run from the config of this one
+        base = total // accumulated(runner.cfg)
+        with plan.step(Rank.USER, 'the batch of the rate that is written', show=False):
+            runner.cfg.auto_scale_lr.update(base_batch_size=base, images_per_step=[base, total])
     factor = value / old if old else 1.0
-    for cfg in (optimizer, runner.cfg.optim_wrapper['optimizer']):
-        cfg['lr'] = value
-    if with_schedule and isinstance(runner.param_schedulers, list):
+    if isinstance(runner.param_schedulers, list):
         schedulers = [dict(scheduler) for scheduler in runner.param_schedulers]
         for scheduler in schedulers:
             of_lr = type_name(scheduler).endswith('LR') or scheduler.get('param_name') == 'lr'
             keys = [key for key in _RATES if of_lr and isinstance(scheduler.get(key), int | float)]
-            rates = {key: scheduler[key] for key in keys}
-            scheduler.update({key: rate * factor for key, rate in rates.items()})
-        _set_schedule(runner, schedulers)
-        if peaks := [f'{one["eta_max"]:.4g}' for one in schedulers if 'eta_max' in one]:
+            scheduler.update({key: scheduler[key] * factor for key in keys})
+        _set_schedule(runner, plan, schedulers, rank)
+        if peaks := [f'{one["eta_max"]:.4g}' for one in runner.param_schedulers if 'eta_max' in one]:
             reason += f'; the schedule goes up to {peaks[0]}'
-    runner.dump_config()
-    auto = runner.cfg.get('auto_scale_lr') or {}
-    if auto.get('enable'):  # mmengine does, when training begins; it leaves out accumulated batches
+    if auto.get('enable'):  # it leaves out accumulated batches
         batch = runner.train_dataloader.batch_sampler.batch_size * get_world_size()
         reason = f'{value:.4g} ({reason}), scaled from batches of {auto["base_batch_size"]} to {batch}: auto_scale_lr'
         value *= batch / auto['base_batch_size']
@@ -109,13 +137,13 @@ def scaled_lr(lr: float, optimizer: str, base_batch: int, total_batch: int) -> t
 
 
 def fit_schedule(
-    runner: Runner, made_for: Mapping[str, Any], stretch: bool = True, short_warm_up: bool = False
+    runner: Runner, plan: Plan, made_for: Mapping[str, Any], stretch: bool, short_warm_up: bool = False
 ) -> list[str]:
-    """Has the schedule end with training, and returns it and its change, one line each; none with several optimizers.
+    """Rescales the schedule to the length of training. Returns lines for the summary; none with several optimizers.
 
-    A schedule of another length is rescaled, or, without `stretch`, a warning names both ends. `made_for` is the
+    Without `stretch`, or where the user sets a scheduler, it stays, and a finding names both ends. `made_for` is the
     `train_cfg` of the recipe, whose length a schedule without an end has. `short_warm_up` cuts a long warm-up even
-    where the length fits. The runner must be built and not have trained.
+    where the length fits.
     """
     schedulers, by_iteration = runner.param_schedulers, 'max_iters' in runner.cfg.train_cfg
     if isinstance(schedulers, dict) and 'type' in schedulers:  # several optimizers have a dict of lists
@@ -129,27 +157,26 @@ def fit_schedule(
     iterations, epoch_length = runner.train_loop.max_iters, len(runner.train_dataloader)
     if by_iteration:  # a loop of iterations has no epochs that a scheduler could count
         schedulers = [_scaled(scheduler, 1.0, epoch_length, in_iterations=True) for scheduler in schedulers]
+        runner.param_schedulers, runner.cfg.param_scheduler = schedulers, deepcopy(schedulers)
     length = made_for.get('max_iters') or made_for.get('max_epochs', 0) * epoch_length
     end, problem = schedule_end(schedulers, epoch_length, length), ''
     if end not in (None, iterations):
         ends, training = (f'iteration {i} (epoch {i / epoch_length:g})' for i in (end, iterations))
         problem = f'the learning rate schedule ends at {ends}, but training ends at {training}'
+    if (problem and stretch) or short_warm_up:
+        fitted = fit_to(schedulers, iterations, epoch_length, length)
+        stretch = _set_schedule(runner, plan, fitted, Rank.DATA)
     if problem and not stretch:
-        print_once(f'warning: {problem}, since --cfg-options sets a scheduler')
-    elif problem or short_warm_up:
-        schedulers = fit_to(schedulers, iterations, epoch_length, length)
-    longest = max((_end(one, epoch_length) or 0 for one in schedulers if is_warm_up(one)), default=0)
-    if longest > iterations:
-        print_once(f'warning: the warm-up has {longest} iterations, and training {iterations}: it never ends')
-    _set_schedule(runner, schedulers)
-    lines = [describe(schedulers, iterations, epoch_length)]
+        reports('schedule-length', text=problem)
+    lines = [describe(runner.param_schedulers, iterations, epoch_length)]
     return [*lines, f'rescaled: in the config, {problem}'] if problem and stretch else lines
 
 
-def _set_schedule(runner: Runner, schedulers: list[Scheduler]) -> None:
-    runner.param_schedulers = schedulers
-    runner.cfg.param_scheduler = deepcopy(schedulers)
-    runner.dump_config()
+def _set_schedule(runner: Runner, plan: Plan, schedulers: list[Scheduler], rank: Rank) -> bool:
+    is_set = plan.set('param_scheduler', deepcopy(schedulers), rank, 'length of training', show=False)
+    if is_set:
+        runner.param_schedulers = schedulers
+    return is_set
 
 
 def describe(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_length: int) -> str:

@@ -8,27 +8,29 @@ import torch
 from mmengine.runner import Runner
 
 from tokennorm.checkpoints.finding import best_checkpoint, newest_checkpoint
-from tokennorm.config.image_size import use_trained_anchors
-from tokennorm.config.reading import merge_options
 from tokennorm.config.tree import is_classifier
 from tokennorm.engine.augmentation import describe_flips
 from tokennorm.engine.checks import check_training_samples
-from tokennorm.engine.data import find_detection_data, note_sizes, use_data_folder
+from tokennorm.engine.data import find_detection_data, use_data_folder
 from tokennorm.engine.distributed import end_together, use_device
-from tokennorm.engine.initial_weights import use_initial_weights
+from tokennorm.engine.hooks.summary import SummaryHook
+from tokennorm.engine.initial_weights import InitialWeights, use_initial_weights
 from tokennorm.engine.lock import locked_work_dir
 from tokennorm.engine.options import TrainOptions
 from tokennorm.engine.recipe import (
     apply_options,
     choose_config,
     find_resumed,
-    open_config,
+    open_plan,
     use_anchors_of,
     use_average_of,
 )
-from tokennorm.engine.runner import build_runner, fit_schedule_and_lr, run
-from tokennorm.engine.schedule import batch_of_lr
+from tokennorm.engine.runner import build_runner, check_training_loader, run
+from tokennorm.engine.schedule import fit_to_training
+from tokennorm.findings import Findings, current, judging
 from tokennorm.messages import UserError, did_you_mean
+from tokennorm.plan import Plan, Rank
+from tokennorm.plan.trained import note_sizes, use_trained_anchors
 from tokennorm.ranks import print_once
 
 SPLITS = ('train', 'val')
@@ -73,53 +75,64 @@ def train(config: str | Path | None = None, data: str | Path | None = None, **op
 
 def train_with(options: TrainOptions) -> TrainingResult:
     """Trains with checked options."""
-    # Config: the one that is named, or one that fits the data.
     if options.device is not None:
         use_device(options.device)
+    with judging(Findings(options.allow, options.strict)) as found:
+        plan, weights = plan_training(options)
+        found.show()
+        with locked_work_dir(plan.cfg.work_dir):
+            runner = build_runner(plan.cfg, SPLITS, weights.checkpoint)
+            check_training_loader(runner)
+            check_training_samples(runner.train_dataloader.dataset)
+            runner.register_hook(SummaryHook(*fit_to_training(runner, plan, options)))
+            found.show()
+            found.stop()
+            run(runner, how_to_continue='--resume continues from the latest.')
+    end_together(runner)
+    return _result(runner, Path(plan.cfg.work_dir))
+
+
+def plan_training(options: TrainOptions) -> tuple[Plan, InitialWeights]:
+    """Returns the plan of a training run, whose config is whole, and its initial weights."""
+    # Recipe: the one that is named, or one that fits the data; with the user's entries.
     config, splits = options.config, None
     if config is None:
         splits = find_detection_data(options.data)
         config, reason = choose_config(splits, options.model, options.norm, options.stem, torch.cuda.is_available())
         print_once(f'Config: {reason}')
-    cfg = open_config(config, options.work_dir, options.cfg_options, options.launcher)
+    plan = open_plan(config, options.work_dir, options.cfg_options, options.launcher)
+    current().allow(plan.cfg.get('allow') or ())  # of a written config
 
     # Beginning: a run to resume, or initial weights. The directory of another run is refused.
-    resumed = find_resumed(cfg, options)
-    weights = use_initial_weights(cfg, options)
+    resumed = find_resumed(plan.cfg, options)
+    with plan.step(Rank.OPTION, '--init', show=False):
+        weights = use_initial_weights(plan, options)
     if weights.checkpoint is not None and resumed is None:
-        print_once(*use_trained_anchors(cfg, weights.checkpoint.dataset_meta, options.cfg_options))
+        use_trained_anchors(plan, weights.checkpoint.dataset_meta)
 
     # Data: classes, heads, limits, image size, and anchors, which a resumed run keeps.
     if options.data is not None:
         if options.config is None and resumed is not None:
-            use_anchors_of(cfg, resumed)
-        fit_anchors = options.config is None and resumed is None and not options.sets('load_from')
-        use_data_folder(cfg, options.data, SPLITS, options.image_size, fit_anchors=fit_anchors, splits=splits)
+            use_anchors_of(plan, resumed)
+        fit_anchors = options.config is None and resumed is None
+        use_data_folder(plan, options.data, SPLITS, options.image_size, fit_anchors=fit_anchors, splits=splits)
 
-    # Everything else that options change: the schedule, augmentation, hooks, and `--cfg-options`.
-    of_user = {key: one for key, one in (options.cfg_options or {}).items() if key.startswith('auto_scale_lr')}
-    merge_options(cfg, of_user)
-    base_batch, made_for = batch_of_lr(cfg), dict(cfg.get('train_cfg') or {})
-    apply_options(cfg, options)
-    if not is_classifier(cfg):
-        note_sizes(cfg, options.data is not None)
-        print_once(*describe_flips(cfg))
-    if resumed is not None and not options.sets('custom_hooks'):
-        print_once(*use_average_of(cfg, resumed))
+    # Everything else that options change: the length, augmentation, hooks.
+    apply_options(plan, options)
+    if not is_classifier(plan.cfg):
+        note_sizes(plan, options.data is not None)
+        print_once(*describe_flips(plan.cfg))
+    if resumed is not None:
+        use_average_of(plan, resumed)
+    if allowed := sorted(current().allowed):
+        plan.cfg.allow = allowed
     if options.resume and resumed is None:
-        print_once(f'--resume: no checkpoint in {cfg.work_dir}; training starts from the beginning')
+        print_once(f'--resume: no checkpoint in {plan.cfg.work_dir}; training starts from the beginning')
     if options.resume and resumed is not None:
-        cfg.resume = 'auto' if options.resume is True else str(options.resume)
+        plan.cfg.resume = 'auto' if options.resume is True else str(options.resume)
     else:
         print_once(*filter(None, [weights.description]))
-
-    with locked_work_dir(cfg.work_dir):
-        runner = build_runner(cfg, SPLITS, weights.checkpoint)
-        check_training_samples(runner.train_dataloader.dataset)
-        fit_schedule_and_lr(runner, options, base_batch, made_for)
-        run(runner, how_to_continue='--resume continues from the latest.')
-    end_together(runner)
-    return _result(runner, Path(cfg.work_dir))
+    return plan, weights
 
 
 def _result(runner: Runner, work_dir: Path) -> TrainingResult:

@@ -17,8 +17,7 @@ from tokennorm.checkpoints import Checkpoint, CheckpointError, convert_detector
 from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
 from tokennorm.config.build_errors import build_errors
 from tokennorm.config.detectors import detector_files
-from tokennorm.config.image_size import use_trained_anchors, use_trained_size
-from tokennorm.config.reading import read_config, use_options
+from tokennorm.config.reading import read_config
 from tokennorm.config.tree import innermost_datasets, set_num_classes
 from tokennorm.environment import check_mmcv_ops
 from tokennorm.evaluation.tta import use_tta
@@ -32,6 +31,8 @@ from tokennorm.inference.runtime import (
     thresholds_of,
 )
 from tokennorm.messages import UserError
+from tokennorm.plan import Plan
+from tokennorm.plan.trained import use_trained_anchors, use_trained_size
 
 _COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips between its 80 classes, 1 to 90
 
@@ -82,8 +83,9 @@ class TorchDetector(BaseDetector):
         check_mmcv_ops()
         config, checkpoint = detector_files(detector, checkpoint)
         opened = Checkpoint.read(checkpoint) if config == checkpoint else None
-        self.cfg = read_config(config) if opened is None else embedded_config(opened)
-        use_options(self.cfg, options)
+        plan = Plan(read_config(config) if opened is None else embedded_config(opened), options, quiet=True)
+        plan.finish()
+        self.cfg = plan.cfg
         if self.cfg.get('default_scope') != 'mmdet':
             raise UserError(f'{config} is not a detector config: default_scope={self.cfg.get("default_scope")!r}')
         if tta:
@@ -100,8 +102,8 @@ class TorchDetector(BaseDetector):
             )
         self.classes, self.category_ids = tuple(meta['classes']), category_ids_of(meta)
         self._thresholds = opened.meta.get('thresholds') or {}
-        use_trained_anchors(self.cfg, meta, options)
-        use_trained_size(self.cfg, meta, options)
+        use_trained_anchors(plan, meta)
+        use_trained_size(plan, meta)
         self._inferencer = _build(self.cfg, meta, device)
         self.model = self._inferencer.model
         if tta:

@@ -14,7 +14,7 @@ EMA_MOMENTUM = 2e-4  # as in mmdet's RTMDet
 
 
 def use_training_hooks(
-    cfg: Config, ema: bool = False, patience: int | None = None, most_epochs: int | None = None
+    cfg: Config, ema: bool = False, patience: int | None = None, most_epochs: int | None = None, own_data: bool = True
 ) -> None:
     """Adds the hooks of a training run to those of its config, which stay as they are.
 
@@ -23,6 +23,8 @@ def use_training_hooks(
         ema: Average the weights over training, and validate and save the averages.
         patience: Stop after so many validations without a better metric.
         most_epochs: Epochs between two checkpoints, at most.
+        own_data: The recipe is used for other data, and the latest two checkpoints are kept. A recipe as it is keeps
+            all of them, as mmengine does, and a second CheckpointHook.
     """
     cfg.setdefault('default_hooks', {})  # returns a copy
     metrics = metrics_of(cfg)
@@ -35,7 +37,7 @@ def use_training_hooks(
 
     # Checkpoints. `make_resumable` replaces the type of the hook.
     cfg.default_hooks.setdefault('checkpoint', dict(type='CheckpointHook', interval=1))
-    for hook in [hook for hook in hooks if type_name(hook) == 'CheckpointHook']:  # it would write every file twice
+    for hook in [hook for hook in hooks if own_data and type_name(hook) == 'CheckpointHook']:  # files written twice
         hooks.remove(hook)
         cfg.default_hooks.checkpoint = dict(cfg.default_hooks.checkpoint or {}, **hook)
     if 'max_iters' in loop:  # epochs have no end there, and nothing that counts them would come
@@ -44,7 +46,8 @@ def use_training_hooks(
             interval = loop.get('val_interval', loop.max_iters)
             cfg.default_hooks.checkpoint = dict(cfg.default_hooks.checkpoint or {}, by_epoch=False, interval=interval)
     if (checkpoint := cfg.default_hooks.checkpoint) is not None:
-        checkpoint.setdefault('max_keep_ckpts', KEPT_CHECKPOINTS)
+        if own_data:
+            checkpoint.setdefault('max_keep_ckpts', KEPT_CHECKPOINTS)
         if metrics and 'save_best' not in checkpoint:
             checkpoint.update(save_best=metrics[0], rule='greater')
         if most_epochs is not None and checkpoint.get('by_epoch', True) and checkpoint.get('interval', 1) > most_epochs:

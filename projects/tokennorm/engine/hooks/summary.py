@@ -8,7 +8,6 @@ from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from tokennorm.checkpoints.reading import common_meta
-from tokennorm.config.image_size import short_side
 from tokennorm.config.tree import evaluators, innermost_datasets
 from tokennorm.engine.resume.schedule import follows_command
 from tokennorm.engine.schedule import images_per_step
@@ -40,7 +39,7 @@ class SummaryHook(Hook):
             yield 'validation', f'{describe_data(cfg.val_dataloader.dataset, runner.val_dataloader)}, {when}'
             if any(type_name(one) == 'CocoMetric' for one in evaluators(cfg, 'val')):
                 yield 'metrics', "AP is from 0 to 1 in log lines, which are mmdet's, and from 0 to 100 in the report"
-        size = short_side(cfg)
+        size = None if runner.val_loop is None else evaluated_size(runner.val_dataloader.dataset)
         yield 'image size', '' if size is None else f'short side of {size} pixels in evaluation; --image-size sets it'
         batch = images_per_step(runner)
         yield 'batch', f'{batch} image{"s" * (batch != 1)} per step'
@@ -62,6 +61,16 @@ class SummaryHook(Hook):
         yield 'checkpoints', f'{hook.out_dir}: {best}{kept}' if hook else 'none'
         yield 'operators', check_mmcv_ops()
         yield 'log, config', runner.log_dir
+
+
+def evaluated_size(dataset: Any) -> int | None:
+    """Returns the short side in pixels that a built pipeline resizes or crops to; None where no step does."""
+    size = None
+    for step in getattr(getattr(dataset, 'pipeline', None), 'transforms', ()):
+        scale = getattr(step, 'crop_size' if 'CenterCrop' in type(step).__name__ else 'scale', None)
+        sides = [side for side in (scale if isinstance(scale, list | tuple) else [scale]) if side and side > 1]
+        size = min(sides, default=size)
+    return size
 
 
 def describe_data(dataset: Any, loader: Any) -> str:

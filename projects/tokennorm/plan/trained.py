@@ -1,0 +1,60 @@
+"""What a detector was trained with besides its weights: image size and sizes of anchors, in its `dataset_meta`."""
+
+import re
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
+
+from mmengine.config import Config
+
+from tokennorm.config.image_size import set_image_size, short_side
+from tokennorm.config.tree import innermost_datasets, walk
+from tokennorm.datasets.anchor_fit import anchor_sizes
+from tokennorm.datasets.splits import SPLITS
+from tokennorm.plan.changes import Plan, Rank
+
+IMAGE_SIZE, ANCHORS = 'image_size', 'anchors'  # in pixels; a path in the config and its value
+_ANCHOR_SIZES = re.compile(r'model\.(rpn|bbox)_head\.anchor_generator\.(octave_base_scale|scales)')
+
+
+def use_trained_size(plan: Plan, meta: Mapping[str, Any]) -> None:
+    """Sets the image size that a checkpoint's `dataset_meta` names, unless the user sets the pipeline of testing."""
+    size, is_chosen = meta.get(IMAGE_SIZE), any('pipeline' in path for path in plan.users('test_dataloader'))
+    if size and not is_chosen and (old := short_side(plan.cfg)) not in (None, size):
+        with plan.step(Rank.DATA, f'short side of the images {size} pixels, as in training (recipe: {old})'):
+            set_image_size(plan.cfg, size)
+
+
+def use_trained_anchors(plan: Plan, meta: Mapping[str, Any]) -> None:
+    """Sets the sizes of anchors that a checkpoint's `dataset_meta` names. Nothing else is taken from it."""
+    noted = meta.get(ANCHORS)
+    path, value = noted if isinstance(noted, list | tuple) and len(noted) == 2 else ('', None)
+    numbers = value if isinstance(value, list | tuple) else [value]
+    if not _ANCHOR_SIZES.fullmatch(str(path)) or not (numbers and all(type(one) in (int, float) for one in numbers)):
+        return
+    generator, _, key = path.rpartition('.')
+    old = dict(walk(plan.cfg.get('model') or {}, 'model')).get(generator, {}).get(key)
+    if old is not None and list(numbers) != (list(old) if isinstance(old, list | tuple) else [old]):
+        plan.set(path, value, Rank.DATA, 'anchors with which the weights were trained')
+
+
+def note_sizes(plan: Plan, own_data: bool) -> None:
+    """Notes image size and anchors in the datasets' metainfo, for configs that differ from this one.
+
+    The config of an earlier run has notes. They follow what options or the user's editor have changed since.
+    """
+    noted = {key for dataset in _datasets(plan.cfg) for key in dataset.get('metainfo') or ()}
+    values: dict[str, Any] = {}
+    if (own_data or ANCHORS in noted) and (sizes := anchor_sizes(plan.cfg)):
+        values[ANCHORS] = list(sizes)
+    size = short_side(plan.cfg)
+    is_changed = own_data and size != short_side(plan.recipe)
+    if size is not None and (IMAGE_SIZE in noted or is_changed):
+        values[IMAGE_SIZE] = size
+    with plan.step(Rank.RECIPE, 'noted for other configs', show=False):
+        for dataset in _datasets(plan.cfg) if values else ():
+            dataset['metainfo'] = {**(dataset.get('metainfo') or {}), **values}
+
+
+def _datasets(cfg: Config) -> Iterator[MutableMapping[str, Any]]:
+    for name in SPLITS:
+        yield from innermost_datasets((cfg.get(f'{name}_dataloader') or {}).get('dataset') or {})

@@ -1,0 +1,78 @@
+"""`tokennorm.plan.Plan`: records of changes, and who may change what."""
+
+import pytest
+from mmengine.config import Config
+
+from tokennorm.messages import UserError
+from tokennorm.plan import Plan, Rank
+
+
+def config():
+    return Config(
+        dict(
+            model=dict(head=dict(num_classes=80, weights=[dict(scale=1), dict(scale=2)])),
+            train_cfg=dict(max_epochs=12),
+            custom_hooks=[dict(type='A', interval=1)],
+        )
+    )
+
+
+def records(plan, rank):
+    return {one.path: (one.before, one.value) for one in plan.changes if one.rank == rank}
+
+
+def test_a_step_records_the_difference_and_keeps_what_the_user_sets(capsys):
+    plan = Plan(config(), {'model.head.weights.1.scale': 7})
+    with plan.step(Rank.DATA, '3 classes') as step:
+        head = plan.cfg.model.head
+        head.num_classes, head.weights[0].scale, head.weights[1].scale = 3, 5, 5
+    assert records(plan, Rank.DATA) == {'model.head.num_classes': (80, 3), 'model.head.weights.0.scale': (1, 5)}
+    assert step.kept == ['model.head.weights.1.scale']
+    assert [one.scale for one in plan.cfg.model.head.weights] == [5, 7]
+    line = 'model.head.num_classes=3 (recipe: 80), model.head.weights.0.scale=5 (recipe: 1)'
+    kept = '; as --cfg-options set it: model.head.weights.1.scale'
+    assert capsys.readouterr().out == f'--data: 3 classes: {line}{kept}\n'
+
+
+@pytest.mark.parametrize('entry', ['train_cfg', 'train_cfg.max_epochs'])
+def test_an_entry_that_a_higher_rank_has_set_stays(entry):
+    plan = Plan(config(), {'train_cfg.max_epochs': 3})
+    value = dict(max_epochs=5) if entry == 'train_cfg' else 5
+    assert not plan.set(entry, value, Rank.OPTION, '--epochs')
+    assert plan.cfg.train_cfg.max_epochs == 3
+    assert plan.users('train_cfg') == plan.users(entry) == ['train_cfg.max_epochs']
+    assert Plan(config(), {'train_cfg': dict(max_epochs=3)}).users('train_cfg.max_epochs') == ['train_cfg.max_epochs']
+    assert plan.users('train_cfg.max') == []  # a part of a name is no part of the config
+    other = Plan(config())
+    assert other.set('train_cfg.max_epochs', 5, Rank.OPTION, '--epochs')
+    assert not other.set('train_cfg.max_epochs', 6, Rank.DATA, 'images')
+    assert other.set('train_cfg.max_epochs', 7, Rank.OPTION, '--epochs')
+    assert other.cfg.train_cfg.max_epochs == 7
+
+
+def test_entries_of_parts_that_come_later_are_set_at_the_end():
+    plan = Plan(config(), {'custom_hooks.1.interval': 9, 'default_hooks.logger.interval': 4})
+    assert 'default_hooks' not in plan.cfg
+    with plan.step(Rank.RECIPE, 'hooks', show=False):
+        plan.cfg.custom_hooks.append(dict(type='B', interval=2))
+        plan.cfg.default_hooks = dict(logger=dict(type='LoggerHook'))
+    plan.finish()
+    assert [hook['interval'] for hook in plan.cfg.custom_hooks] == [1, 9]
+    assert plan.cfg.default_hooks == dict(logger=dict(type='LoggerHook', interval=4))
+    with pytest.raises(UserError, match='--cfg-options: custom_hooks'):
+        Plan(config(), {'custom_hooks.5.interval': 9}).finish()
+
+
+def test_removed_and_new_entries_are_records_too(capsys):
+    plan = Plan(config())
+    with plan.step(Rank.OPTION, 'all new'):
+        del plan.cfg.model.head.weights
+        plan.cfg.model['mask.head'] = [1, 2]  # a dot in a name
+    assert capsys.readouterr().out == 'all new: model.head.weights removed, model.mask.head=[1, 2]\n'
+
+
+def test_the_recipe_stays_as_it_was():
+    plan = Plan(config(), {'train_cfg.max_epochs': 3})
+    with plan.step(Rank.DATA, 'x', show=False):
+        plan.cfg.model.head.num_classes = 3
+    assert plan.recipe == config()._cfg_dict.to_dict()
