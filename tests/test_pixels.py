@@ -5,10 +5,8 @@ import io
 import cv2
 import numpy as np
 import pytest
-from mmengine.registry import init_default_scope
 from PIL import Image
 
-from tokennorm.datasets.coco.dataset import CocoDataset
 from tokennorm.datasets.image_files import open_image
 from tokennorm.pixels import ImageError, as_pixels, decode, read_image
 
@@ -92,13 +90,3 @@ def test_files_that_end_early_are_refused(kind, tmp_path):
     (tmp_path / 'cut').write_bytes(content[: len(content) * 2 // 3])
     with pytest.raises(ImageError, match='cut cannot be read: it cannot be decoded'):
         read_image(tmp_path / 'cut')
-
-
-def test_training_reads_the_same_pixels(tmp_path):
-    init_default_scope('mmdet')
-    path = tmp_path / 'a.png'
-    Image.fromarray(DEPTH).save(path)
-    dataset = CocoDataset(lazy_init=True, pipeline=[dict(type='LoadImageFromFile')])
-    found = dataset.pipeline(dict(img_path=str(path)))
-    np.testing.assert_array_equal(found['img'], read_image(path))
-    assert (found['img_shape'], found['ori_shape']) == ((16, 24), (16, 24))

@@ -1,11 +1,16 @@
-"""Checkpoints of the Hugging Face Hub, from a local cache and without a network."""
+"""Checkpoints are found: on the Hugging Face Hub, from a local cache, and in packages. No test needs a network."""
+
+import hashlib
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 
 from tests.helpers.checkpoints import assert_same_weights, pretrained
 from tests.helpers.pvt import small_pvt
 from tests.helpers.weights import randomize
-from tokennorm.checkpoints import CheckpointError, find_checkpoint
+from tokennorm.checkpoints import CheckpointError, find_checkpoint, finding
+from tokennorm.checkpoints.finding import PackagedWeights, packaged_file
 from tokennorm.checkpoints.writing import to_bytes
 
 constants = pytest.importorskip('huggingface_hub.constants')
@@ -44,3 +49,14 @@ def test_a_cached_model_fills_the_backbone(cache):
 def test_a_model_that_is_not_cached_names_the_local_alternative(cache, name):
     with pytest.raises(CheckpointError, match=f'{name} could not be fetched: .*cache.*Download '):
         pretrained(name)
+
+
+def test_weights_of_a_package_are_checked(monkeypatch):
+    path = Path(str(metadata.distribution('einops').locate_file('einops/__init__.py')))
+    content = hashlib.sha256(path.read_bytes()).hexdigest()
+    weights = {'pip:einops': PackagedWeights('einops', 'einops/__init__.py', content, '')}
+    monkeypatch.setattr(finding, 'PACKAGED', weights)
+    assert find_checkpoint('pip:einops') == str(packaged_file('pip:einops')) == str(path)
+    weights['pip:einops'] = PackagedWeights('einops', 'einops/__init__.py', '0' * 64, '')
+    with pytest.raises(CheckpointError, match='not the file that was tested'):
+        packaged_file('pip:einops')

@@ -386,3 +386,22 @@ def test_optimizers_of_other_packages_read_keys_of_their_own():
     rule = dict(decay_mult=0.0, lars_exclude=True)  # as in mmpretrain's configs of BYOL and SimCLR
     wrapper = dict(optimizer=dict(type='LARS', lr=4.8), paramwise_cfg=dict(custom_keys=dict(bn=rule)))
     check_paramwise(dict(optim_wrapper=wrapper))
+
+
+@pytest.mark.parametrize(
+    ('head', 'neck', 'fits'),
+    [
+        (dict(in_channels=24), None, True),
+        (dict(in_channels=512), None, False),
+        (dict(in_channels=512), dict(type='GlobalAveragePooling'), False),
+        (dict(in_channels=512), dict(type='Another'), True),
+        (dict(), None, True),
+    ],
+)
+def test_the_head_of_a_classifier_has_the_channels_of_its_backbone(head, neck, fits):
+    model = SimpleNamespace(backbone=SimpleNamespace(feature_info=[dict(num_chs=8), dict(num_chs=24)]))
+    if fits:
+        check_feature_maps(model, dict(head=head, neck=neck))
+        return
+    with pytest.raises(UserError, match=r'model.head: in_channels=512, .* \[8, 24\] channels: set it to 24'):
+        check_feature_maps(model, dict(head=head, neck=neck))

@@ -10,12 +10,14 @@ from mmengine import Config
 
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.coco_files import edit
-from tests.helpers.configs import ROOT
+from tests.helpers.configs import ROOT, anchors_config
+from tokennorm.config.image_size import set_image_size
+from tokennorm.config.paths import config as config_path
 from tokennorm.datasets.anchor_fit import anchor_fit
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.engine.checks import check_config_data
-from tokennorm.engine.data import _fit_limits, use_coco_splits, use_data_folder
+from tokennorm.engine.data import _fit_limits, choose_image_size, note_sizes, use_coco_splits, use_data_folder
 from tokennorm.messages import UserError
 
 
@@ -143,3 +145,23 @@ def test_masks_are_needed_for_a_config_that_learns_them(data):
 def test_a_classifier_has_no_coco_data(data):
     with pytest.raises(UserError, match=r'train_dataloader of this config does not read a COCO annotation file'):
         use(Config.fromfile(ROOT / 'imagenet' / 'pvt-tiny_8xb128_in1k.py'), data)
+
+
+def test_small_images_are_those_with_short_sides():
+    images = [dict(width=400, height=100), dict(width=100, height=900)]
+    lines = choose_image_size(anchors_config(), dict(images=images), None)
+    assert lines == ['images are resized to a short side of 192 pixels (config: 800)']
+
+
+def test_notes_follow_the_config_of_an_earlier_run():
+    """Its config is trained again with another image size and other anchors, without --data."""
+    cfg = Config.fromfile(config_path('retinanet_pvt-mini-dtn_fpn'))
+    note_sizes(cfg, own_data=False)
+    assert not {'image_size', 'anchors'} & set(cfg.val_dataloader.dataset.get('metainfo') or ())
+    path = 'model.bbox_head.anchor_generator.octave_base_scale'
+    cfg.val_dataloader.dataset.metainfo = dict(image_size=128, anchors=[path, 1.5])  # as the first run noted them
+    set_image_size(cfg, 320)
+    cfg.merge_from_dict({path: 3})
+    note_sizes(cfg, own_data=False)
+    meta = cfg.train_dataloader.dataset.metainfo  # which the checkpoints keep
+    assert (meta.image_size, list(meta.anchors)) == (320, [path, 3])

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.hooks import LoggerHook
 from mmengine.logging import MMLogger
 from mmengine.visualization import Visualizer
 from torch import nn
@@ -19,6 +20,7 @@ from tokennorm.engine.runner import (
     find_checkpoint_to_resume,
     fit_schedule_and_lr,
     load_from_checkpoint,
+    log_often,
     run,
 )
 from tokennorm.messages import UserError
@@ -125,3 +127,10 @@ def test_sync_bn_leaves_out_no_activation(monkeypatch):
         runner.wrap_model(None, nn.Sequential(BatchNormAct2d(1)))
     runner.cfg = {}
     assert runner.wrap_model(None, nn.Sequential(BatchNormAct2d(1))) == 'wrapped'
+
+
+@pytest.mark.parametrize(('iterations', 'interval'), [(1000, 50), (19, 4), (3, 1)])
+def test_an_epoch_has_four_log_lines(iterations, interval):
+    hook = LoggerHook(interval=50)
+    log_often(SimpleNamespace(hooks=[hook], train_dataloader=range(iterations)))
+    assert hook.interval == interval
