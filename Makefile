@@ -6,9 +6,9 @@ VENV_PYTHON = $(VENV)/bin/python
 # Backbones, norms and operators; one epoch with predictions; export --verify; resume after SIGKILL; mmdet's own tools.
 ORIGINALS = $(filter-out %/test_compile.py %/test_replaced_norms.py, $(wildcard tests/backbones/test_*.py)) \
     tests/norms/test_contract.py tests/stories/test_mmdet_tools.py \
-    tests/stories/test_commands.py::test_training_writes_checkpoint_and_report \
-    tests/stories/test_commands.py::test_predictions_on_a_folder_are_those_of_mmdet \
-    tests/export/test_measure.py::test_a_written_file_has_the_ap_of_pytorch \
+    tests/cli/test_train.py::test_training_writes_checkpoint_and_report \
+    tests/cli/test_predict.py::test_predictions_on_a_folder_are_those_of_mmdet \
+    tests/cli/test_export.py::test_a_written_file_has_the_ap_of_pytorch \
     tests/stories/test_killed.py::test_a_training_that_is_killed_again_and_again \
     projects/mmcv_ops/tests/test_names.py projects/mmcv_ops/tests/test_compiled_values.py
 

@@ -200,3 +200,20 @@ def root(tmp_path, cache):
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.random.default_rng(i).integers(0, 255, (64, 96, 3), np.uint8)).save(path)
     return tmp_path / 'data'
+
+
+@pytest.fixture(scope='session')
+def model_file(tmp_path_factory):
+    """An exported detector that finds the same in every image."""
+    from tests.helpers.handmade_onnx import write_handmade
+
+    return write_handmade(tmp_path_factory.mktemp('model') / 'model.onnx')
+
+
+@pytest.fixture
+def images(tmp_path):
+    """A folder with three images, one of them gray."""
+    for name, size in (('a.png', (96, 64)), ('b/c.png', (48, 32)), ('b/gray.png', (96, 64))):
+        (tmp_path / 'in' / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new('L' if 'gray' in name else 'RGB', size).save(tmp_path / 'in' / name)
+    return tmp_path / 'in'
