@@ -37,6 +37,17 @@ def test_the_share_is_that_of_all_anchors_of_the_grid(generator):
     assert unmatched(generator, boxes, np.tile([width, height], (count, 1))) == pytest.approx(expected)
 
 
+def test_anchors_beyond_the_last_point_of_the_grid_match_nothing():
+    """Points of a grid of stride 32 over 64 pixels are 0 and 32: an anchor around 64 would match the object."""
+    generator = dict(type='AnchorGenerator', scales=[1], ratios=[1.0], strides=[32])
+    objects = dict(right=[48, 16, 16, 32], bottom=[16, 48, 32, 16], inside=[16, 16, 32, 32])
+    images = [dict(id=1, width=64, height=64)]
+    for name, box in objects.items():
+        annotations = [dict(id=1, image_id=1, category_id=1, bbox=box, iscrowd=0)]
+        fit = anchor_fit(anchors_config(generator, scale=(64, 64)), dict(images=images, annotations=annotations))
+        assert fit.unmatched == (name != 'inside'), name
+
+
 def content(sides, image=(1000, 800)):
     annotations = [
         dict(id=i, image_id=1, category_id=1, bbox=[64.0 - side / 2, 64.0 - side / 2, side, side], iscrowd=0)

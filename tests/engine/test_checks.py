@@ -178,7 +178,9 @@ def test_a_pipeline_of_the_second_file_that_loses_all_objects_is_refused(first):
         check_training_samples(both)
 
 
-@pytest.mark.parametrize(('size', 'queries', 'least'), [(96, 900, 416), (800, 900, None), (96, 50, None)])
+@pytest.mark.parametrize(
+    ('size', 'queries', 'least'), [(96, 900, 416), (800, 900, None), (96, 50, None), (800, 100, None)]
+)
 def test_a_detr_needs_as_many_positions_as_queries(size, queries, least):
     """Two-stage models pick their queries on the encoder's maps; half of the test size is the smallest in training."""
     steps = [dict(type='RandomChoiceResize', scales=[(size // 2, 4 * size), (size, 4 * size)])]

@@ -60,6 +60,15 @@ def test_stages_after_the_end_are_named():
     )
 
 
+@pytest.mark.parametrize('hook', [dict(type='PipelineSwitchHook'), dict(type='mmdet.PipelineSwitchHook')])
+@pytest.mark.parametrize(('epoch', 'never'), [(49, False), (50, True), (51, True)])
+def test_a_switch_at_the_end_of_training_is_named(hook, epoch, never):
+    """Epochs of a switch count from 0: the last of 50 is the 49th."""
+    cfg = small_config(train_cfg=dict(max_epochs=50), custom_hooks=[hook | dict(switch_epoch=epoch)])
+    expected = f'Training has 50 epochs, so that these never happen: custom_hooks[0].switch_epoch={epoch}'
+    assert describe_late_stages(cfg) == [expected] * never
+
+
 def test_a_length_with_too_few_epochs_for_its_stages_is_refused():
     stages = [dict(action_epoch=0), dict(action_epoch=100), dict(action_epoch=200), dict(action_epoch=290)]
     cfg = small_config(train_cfg=dict(max_epochs=300), custom_hooks=[dict(type='SwitchRecipeHook', schedule=stages)])

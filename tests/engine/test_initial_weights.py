@@ -1,10 +1,15 @@
 """Initial weights: those of the COCO detector, of the backbone, of `--init`, or none."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS
 
+import tokennorm
+from tests.helpers.commands import as_dict
+from tests.helpers.trained import CONFIG, few
 from tokennorm.checkpoints.reading import read_checkpoint
 from tokennorm.config.paths import config as config_path
 from tokennorm.engine import initial_weights, recipe, training
@@ -16,6 +21,12 @@ from tokennorm.published import PUBLISHED
 def use_initial_weights(cfg, init, own_data, keys=()):
     options = TrainOptions(cfg.filename, '.' if own_data else None, init=init, cfg_options=dict.fromkeys(keys))
     return list(filter(None, [initial_weights.use_initial_weights(cfg, options).description]))
+
+
+def read(name, **more):
+    cfg = Config.fromfile(config_path(name))
+    cfg.update(more)
+    return cfg
 
 
 @pytest.mark.parametrize('name', ['retinanet_efficientnet-lite0_fpn', 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'])
@@ -34,12 +45,6 @@ def test_random_initialization_freezes_no_stage_or_statistics(name):
     initial_weights.use_initial_weights(cfg, TrainOptions(cfg.filename, '.', freeze=1))
     recipe.freeze(cfg, 1)
     assert cfg.model.backbone.frozen_stages == 1
-
-
-def read(name, **more):
-    cfg = Config.fromfile(config_path(name))
-    cfg.update(more)
-    return cfg
 
 
 def test_own_data_starts_from_the_coco_detector():
@@ -133,3 +138,18 @@ def test_small_weights_fill_their_backbone(name, top1):
     stored = content['state_dict'][f'backbone.{key}']
     assert stored.dtype == torch.float16
     assert torch.equal(backbone.state_dict()[key], stored.float())
+
+
+@pytest.mark.usefixtures('without_report')
+@pytest.mark.parametrize(('every', 'is_refused'), [(1, False), (2, False), (3, True), (40, True)])
+def test_weights_have_most_tensors_of_a_third_party_backbone(every, is_refused, demo_data, tmp_path):
+    """mmengine leaves out in silence what does not fit: here the file has every n-th tensor, under the right names."""
+    backbone = dict(type='mmdet.ResNet', depth=18, base_channels=4)
+    state = MODELS.build(backbone).state_dict()
+    torch.save(dict(state_dict=dict(list(state.items())[::every])), tmp_path / 'weights.pth')
+    model = dict(backbone=backbone | dict(_delete_=True), neck=dict(in_channels=[4, 8, 16, 32]))
+    (tmp_path / 'resnet.py').write_text(f'_base_ = {CONFIG!r}\nmodel = {model}\n')
+    run = dict(epochs=1, work_dir=tmp_path / 'run', init=str(tmp_path / 'weights.pth'), cfg_options=as_dict(few()))
+    with pytest.raises(UserError, match=r'weights\.pth') if is_refused else nullcontext():
+        tokennorm.train(tmp_path / 'resnet.py', demo_data, **run)
+    assert (tmp_path / 'run' / 'epoch_1.pth').exists() != is_refused

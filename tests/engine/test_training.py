@@ -96,3 +96,21 @@ def test_strong_augmentation_trains_and_logs_to_its_own_folder(data, tmp_path):
     kinds = [step.type for step in cfg.train_dataloader.dataset.pipeline]
     assert kinds[:3] == ['Mosaic', 'RandomAffine', 'MixUp']
     assert len(list(tmp_path.glob('2*/vis_data/scalars.json'))) == 1
+
+
+@pytest.mark.parametrize(('queries', 'limit'), [(30, 100), (20, 80)])
+def test_a_detr_keeps_its_limit_of_detections_where_it_can(queries, limit, data, tmp_path):
+    """It picks 100 detections from a score per query and class, of which 20 queries have fewer."""
+    small = {
+        'model.backbone': dict(type='ResNet', depth=18, base_channels=4),
+        'model.neck.in_channels': [8, 16, 32],
+        'model.num_queries': queries,
+        'model.encoder.num_layers': 1,
+        'model.decoder.num_layers': 1,
+    }
+    name = 'mmdet::deformable_detr/deformable-detr_r50_16xb2-50e_coco'
+    run = dict(epochs=1, image_size=64, batch_size=2, workers=0, device='cpu', init='none', work_dir=tmp_path)
+    tokennorm.train(name, data, **run, cfg_options=small)
+    cfg = Config.fromfile(next(tmp_path.glob('*.py')))
+    assert cfg.model.bbox_head.num_classes == 4
+    assert cfg.model.test_cfg.max_per_img == limit

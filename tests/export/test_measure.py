@@ -12,8 +12,9 @@ from experiments.shapes import CLASSES
 from tests.helpers.detections import pycocotools_precision
 from tests.helpers.handmade_onnx import write_handmade
 from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.splits import CocoSplit
 from tokennorm.export.measure import measure
-from tokennorm.inference.runtime import ExportedDetector
+from tokennorm.inference.runtime import BaseDetector, ExportedDetector
 from tokennorm.messages import UserError
 
 IDS = dict(zip(CLASSES, (9, 4, 7, 2), strict=True))  # not in the order of the labels
@@ -68,6 +69,32 @@ def test_aps_are_those_of_pycocotools(detector, split, tmp_path):
         assert 0.01 < ap < ap50 - 0.01
         assert actual == pytest.approx(ap, abs=2e-3)  # boxes in steps of 0.01 pixels
     assert by_pytorch.milliseconds > 0
+
+
+class Grid(BaseDetector):
+    """Finds 15 x 10 squares on each image, in the order of their scores."""
+
+    classes = ('square',)
+    category_ids = [1]
+    boxes = np.array([[10 * x, 10 * y, 10 * x + 8, 10 * y + 8] for y in range(10) for x in range(15)], np.float32)
+
+    def detect(self, images, batch_size=1):
+        count = len(self.boxes)
+        scores, labels = np.linspace(0.9, 0.1, count, dtype=np.float32), np.zeros(count, np.int64)
+        return [self.detections(self.boxes, scores, labels, None) for _ in images]
+
+
+def test_all_detections_of_an_image_count(tmp_path):
+    """COCO's AP counts the 100 best of an image: of 150 objects that would be two thirds."""
+    cv2.imwrite(str(tmp_path / 'a.png'), np.zeros((100, 150, 3), np.uint8))
+    annotations = [
+        dict(id=i, image_id=1, category_id=1, bbox=[x, y, 8, 8], area=64, iscrowd=0)
+        for i, (x, y, *_) in enumerate(Grid.boxes.tolist(), 1)
+    ]
+    images = [dict(id=1, file_name='a.png', width=150, height=100)]
+    content = dict(images=images, annotations=annotations, categories=[dict(id=1, name='square')])
+    (measured,) = measure([Grid()], CocoSplit('val', tmp_path / 'val.json', tmp_path, content))
+    assert measured.aps == dict(bbox=1.0)
 
 
 def test_classes_that_no_detector_has_are_left_out(split, tmp_path, capsys):
