@@ -6,9 +6,9 @@ VENV_PYTHON = $(VENV)/bin/python
 # Backbones, norms and operators; one epoch with predictions; export --verify; resume after SIGKILL; mmdet's own tools.
 ORIGINALS = $(filter-out %/test_compile.py %/test_replaced_norms.py, $(wildcard tests/backbones/test_*.py)) \
     tests/norms/test_contract.py tests/stories/test_mmdet_tools.py \
-    tests/stories/test_commands.py::test_training_writes_checkpoint_and_report \
-    tests/stories/test_commands.py::test_predictions_on_a_folder_are_those_of_mmdet \
-    tests/export/test_measure.py::test_a_written_file_has_the_ap_of_pytorch \
+    tests/cli/test_train.py::test_training_writes_checkpoint_and_report \
+    tests/cli/test_predict.py::test_predictions_on_a_folder_are_those_of_mmdet \
+    tests/cli/test_export.py::test_a_written_file_has_the_ap_of_pytorch \
     tests/stories/test_killed.py::test_a_training_that_is_killed_again_and_again \
     projects/mmcv_ops/tests/test_names.py projects/mmcv_ops/tests/test_compiled_values.py
 
@@ -18,7 +18,7 @@ help:
 	@echo 'make demo           set up and train the demo detector on the CPU (CONTROL=1: its LayerNorm control)'
 	@echo 'make test           set up, then run make lint and the fast tests (PYTEST_ARGS="-k dtn": some of them)'
 	@echo 'make originals      a smoke test on the originals of the OpenMMLab packages, in $(VENV)-originals'
-	@echo 'make lint           set up and run ruff, import-linter and mypy'
+	@echo 'make lint           set up and run ruff, import-linter, mypy and the checks of docs and files in tests/repository'
 	@echo 'make docs           set up and build the documentation into build/docs (OFFLINE=1: without links to other projects)'
 	@echo 'make env            set up only. Each target sets up only what is not done yet'
 	@echo 'PYTHON=python3.11   the interpreter that .venv is made from'
@@ -32,7 +32,7 @@ demo: env
 	"$(VENV_PYTHON)" tools/demo.py $(if $(CONTROL),--control)
 
 test: lint
-	"$(VENV_PYTHON)" -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
+	"$(VENV_PYTHON)" -m pytest -n auto --dist worksteal --ignore tests/repository $(PYTEST_ARGS)
 
 originals: env
 	UV_PROJECT_ENVIRONMENT="$(VENV)-originals" UV_PYTHON="$(VENV_PYTHON)" "$(VENV)/bin/uv" sync --frozen \
@@ -45,6 +45,7 @@ lint: env
 	"$(VENV_PYTHON)" -m ruff format --check .
 	"$(VENV)/bin/lint-imports"
 	"$(VENV_PYTHON)" -m mypy
+	"$(VENV_PYTHON)" -m pytest --durations=0 --durations-min=5 tests/repository
 
 docs: env
 	"$(VENV_PYTHON)" -m pip install --quiet --requirement requirements/docs.txt

@@ -109,6 +109,36 @@ def demo_data(tmp_path_factory):
 
 
 @pytest.fixture(scope='session')
+def boxes(tmp_path_factory):
+    """The same kind of data with boxes only."""
+    from experiments.shapes import make_shapes_dataset
+    from tests.helpers.coco_files import edit
+
+    root = tmp_path_factory.mktemp('boxes')
+    make_shapes_dataset(root, num_train=4, num_val=2, image_size=64)
+    for split in ('train', 'val'):
+        edit(root, split, lambda content: [annotation.pop('segmentation', 0) for annotation in content['annotations']])
+    return str(root)
+
+
+@pytest.fixture(scope='session')
+def coco(tmp_path_factory):
+    """A COCO folder of shapes with polygons, to write other formats from."""
+    from experiments.shapes import make_shapes_dataset
+    from tests.helpers.folders import with_pentagons
+
+    root = tmp_path_factory.mktemp('coco') / 'shapes'
+    return with_pentagons(make_shapes_dataset(root, num_train=8, num_val=4, image_size=64))
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """The folder for converted annotations, which is the user's otherwise."""
+    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'cache'))
+    return tmp_path / 'cache'
+
+
+@pytest.fixture(scope='session')
 def demo_trained(demo_data, tmp_path_factory):
     """The work directory of one epoch on them, for several modules: nothing writes to it."""
     from tests.helpers.commands import tool
@@ -163,11 +193,27 @@ def published_case():
 
 
 @pytest.fixture
-def root(tmp_path, monkeypatch):
+def root(tmp_path, cache):
     """A folder with four images of 96 x 64 pixels per split, in train and val."""
-    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'cache'))
     for i in range(8):
         path = tmp_path / 'data' / ('train' if i < 4 else 'val') / f'{i}.png'
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.random.default_rng(i).integers(0, 255, (64, 96, 3), np.uint8)).save(path)
     return tmp_path / 'data'
+
+
+@pytest.fixture(scope='session')
+def model_file(tmp_path_factory):
+    """An exported detector that finds the same in every image."""
+    from tests.helpers.handmade_onnx import write_handmade
+
+    return write_handmade(tmp_path_factory.mktemp('model') / 'model.onnx')
+
+
+@pytest.fixture
+def images(tmp_path):
+    """A folder with three images, one of them gray."""
+    for name, size in (('a.png', (96, 64)), ('b/c.png', (48, 32)), ('b/gray.png', (96, 64))):
+        (tmp_path / 'in' / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new('L' if 'gray' in name else 'RGB', size).save(tmp_path / 'in' / name)
+    return tmp_path / 'in'

@@ -149,3 +149,16 @@ def attention_written_out(attn, x, window):
                 mixed = torch.cat(heads, -1) @ attn.proj.weight.T + attn.proj.bias
                 out[b, top : top + window, left : left + window] = mixed.view(window, window, dims)
     return out[:, :height, :width]
+
+
+def resized(grid, shape):
+    """Linear, (h, w, C) to (H, W, C) in float64: centers of cells on centers, outside the nearest cell's values."""
+    matrices = []
+    for size, new_size in zip(grid.shape[:2], shape, strict=True):
+        matrix = torch.zeros(new_size, size, dtype=torch.float64)
+        for i in range(new_size):
+            center = (i + 0.5) * size / new_size - 0.5
+            for j in (math.floor(center), math.floor(center) + 1):
+                matrix[i, min(max(j, 0), size - 1)] += 1 - abs(center - j)
+        matrices.append(matrix)
+    return torch.einsum('yi,xj,ijc->yxc', *matrices, grid.double())

@@ -80,3 +80,10 @@ def test_norms_are_those_of_norm_cfg():
     assert len(norms) == 9
     assert {module.eps for module in norms} == {1e-3}
     assert {out.shape[1] for out in neck((torch.randn(1, 16, 2, 2),))} == {256}
+
+
+@pytest.mark.parametrize('name', ['in_channels', 'out_channels', 'num_outs', 'start_level'])
+def test_necks(name):
+    for value in (-1, 'a', None, 0.5):
+        with pytest.raises(ValueError, match=f'SimpleFeaturePyramid: {name}='):
+            SimpleFeaturePyramid(**dict(in_channels=8, out_channels=8) | {name: value})

@@ -4,7 +4,6 @@ import warnings
 
 import pytest
 import torch
-from mmdet.structures import DetDataSample
 from torch import nn
 
 from tests.helpers.backbones import FOUR_STAGES, THREE_BLOCKS
@@ -13,9 +12,7 @@ from tests.helpers.pvt import ARCH
 from tests.helpers.weights import randomize
 from tokennorm import padding
 from tokennorm.backbones import PVT, PVTv2, Swin, ViT
-from tokennorm.data_preprocessors import DetDataPreprocessor
 from tokennorm.padding import image_sizes_of, note_image_sizes, valid_tokens
-from tokennorm.registry import MODELS
 
 SIZES = [(96, 64), (64, 128)]  # multiples of 32, so that every stage has whole cells alone as well
 
@@ -50,20 +47,6 @@ def alone_and_in_a_batch(model):
         for stage, alone in zip(model.out_indices, model(image[None]), strict=True):
             height, width = alone.shape[2:]
             yield f'image {i}, stage {stage}', together[model.out_indices.index(stage)][i, :, :height, :width], alone[0]
-
-
-def test_the_preprocessor_notes_the_sizes():
-    preprocessor = MODELS.build(
-        dict(type='tokennorm.DetDataPreprocessor', mean=[1, 2, 3], std=[4, 5, 6], pad_size_divisor=32)
-    )
-    assert isinstance(preprocessor, DetDataPreprocessor)
-    samples = [DetDataSample(metainfo=dict(img_shape=shape)) for shape in ((50, 60), (33, 70))]
-    data = dict(inputs=[torch.zeros(3, 50, 60, dtype=torch.uint8), torch.zeros(3, 33, 70, dtype=torch.uint8)])
-    processed = preprocessor(data | dict(data_samples=samples))
-    inputs = processed['inputs']
-    assert inputs.shape == (2, 3, 64, 96)
-    assert image_sizes_of(inputs).tolist() == [[50, 60], [33, 70]]
-    assert processed['data_samples'][0].batch_input_shape == (64, 96), 'what mmdet does is done'
 
 
 def test_a_batch_without_padding_is_left_alone():

@@ -7,7 +7,6 @@ import mmdet
 import pytest
 import yaml
 
-from tokennorm.cli.main import main
 from tokennorm.config.paths import config
 from tokennorm.published import PUBLISHED, published_detector
 
@@ -50,12 +49,3 @@ def test_all_of_mmdet_are_listed_except_a_duplicate():
 )
 def test_published_detector_of_a_config(name, expected):
     assert published_detector(name) is (expected and PUBLISHED[expected])
-
-
-def test_weights_command_lists_names_and_files(capsys):
-    main(['weights'])
-    rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line}
-    assert rows.keys() >= PUBLISHED.keys()
-    row = rows['mask-rcnn_swin-t']
-    assert row[1:5] == ['mask-rcnn_swin-t-p4-w7_fpn_1x_coco', '46.0', '41.6', '191']
-    assert row[5] == PUBLISHED['mask-rcnn_swin-t'].url

@@ -22,27 +22,6 @@ def test_inner_types_resolve_bare_and_prefixed_in_every_scope(scope, name):
         assert type(build_stem(None, patch_size=4)) is PatchEmbed
 
 
-def test_build_norm_passes_heads_and_supported_options():
-    norm = build_norm(dict(type=DTN, eps=1e-3), 12, 3, pool=2)
-    assert (norm.num_heads, norm.eps, norm.pool) == (3, 1e-3, 2)
-    assert build_norm(dict(type='DTN', pool=4), 12, 3, pool=2).pool == 4
-    assert build_norm(dict(type='LN', eps=1e-3), 12, 3, pool=2).eps == 1e-3
-    assert build_norm(dict(type='GN', num_groups=4), 12, 3, pool=2).num_groups == 4
-
-
-def test_build_norm_takes_norms_of_others_that_keep_the_contract():
-    class Theirs(torch.nn.Module):
-        is_token_norm = True
-
-        def __init__(self, num_features):
-            super().__init__()
-
-        def forward(self, x, valid=None):
-            return x
-
-    assert type(build_norm(dict(type=Theirs), 12, 3, pool=2)) is Theirs
-
-
 def test_our_names_do_not_leak_into_other_scopes():
     assert ROOT.get('DualPatchEmbed') is None
     assert ROOT.get('tokennorm.DualPatchEmbed') is DualPatchEmbed

@@ -1,4 +1,4 @@
-"""Entry points of timm, and backbones that are saved with their arguments."""
+"""Entry points of timm."""
 
 import pytest
 import timm
@@ -6,8 +6,7 @@ import torch
 from timm.optim import create_optimizer_v2
 
 import tokennorm.timm_models
-from tests.helpers.backbones import BACKBONES
-from tokennorm.backbones import PVT, ViT, hub
+from tokennorm.backbones import PVT, ViT
 from tokennorm.norms import DTN
 
 
@@ -85,22 +84,3 @@ def test_the_head_is_replaced_as_timm_s():
     assert torch.equal(model(image), features)
     with pytest.raises(ValueError, match="global_pool='avg' must be None"):
         model.reset_classifier(7, 'avg')
-
-
-@pytest.mark.parametrize('cls', BACKBONES)
-def test_a_backbone_is_saved_with_its_arguments(cls, tmp_path):
-    arguments = BACKBONES[cls] | dict(token_norm_cfg=dict(type='DTN', eps=1e-3), stem_cfg=dict(type='DualPatchEmbed'))
-    model = getattr(hub, cls.__name__)(**arguments).eval()
-    model.save_pretrained(tmp_path)
-    loaded = type(model).from_pretrained(tmp_path)
-    assert isinstance(loaded, cls)
-    assert next(module for module in loaded.modules() if isinstance(module, DTN)).eps == 1e-3
-    image = torch.randn(1, 3, 64, 64)
-    for a, b in zip(model(image), loaded.eval()(image), strict=True):
-        assert torch.equal(a, b)
-
-
-def test_a_norm_that_cannot_be_saved_is_not_lost_silently(tmp_path):
-    hub.PVT(arch='mini', token_norm_cfg=dict(type=DTN)).save_pretrained(tmp_path)
-    with pytest.raises(RuntimeError, match='Unexpected key'):
-        hub.PVT.from_pretrained(tmp_path)

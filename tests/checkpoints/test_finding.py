@@ -1,11 +1,17 @@
-"""Checkpoints of the Hugging Face Hub, from a local cache and without a network."""
+"""Checkpoints are found: on the Hugging Face Hub, in packages, in a work directory. No test needs a network."""
+
+import hashlib
+import os
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 
 from tests.helpers.checkpoints import assert_same_weights, pretrained
 from tests.helpers.pvt import small_pvt
 from tests.helpers.weights import randomize
-from tokennorm.checkpoints import CheckpointError, find_checkpoint
+from tokennorm.checkpoints import CheckpointError, find_checkpoint, finding
+from tokennorm.checkpoints.finding import PackagedWeights, newest_checkpoint, packaged_file
 from tokennorm.checkpoints.writing import to_bytes
 
 constants = pytest.importorskip('huggingface_hub.constants')
@@ -44,3 +50,49 @@ def test_a_cached_model_fills_the_backbone(cache):
 def test_a_model_that_is_not_cached_names_the_local_alternative(cache, name):
     with pytest.raises(CheckpointError, match=f'{name} could not be fetched: .*cache.*Download '):
         pretrained(name)
+
+
+def test_weights_of_a_package_are_checked(monkeypatch):
+    path = Path(str(metadata.distribution('einops').locate_file('einops/__init__.py')))
+    content = hashlib.sha256(path.read_bytes()).hexdigest()
+    weights = {'pip:einops': PackagedWeights('einops', 'einops/__init__.py', content, '')}
+    monkeypatch.setattr(finding, 'PACKAGED', weights)
+    assert find_checkpoint('pip:einops') == str(packaged_file('pip:einops')) == str(path)
+    weights['pip:einops'] = PackagedWeights('einops', 'einops/__init__.py', '0' * 64, '')
+    with pytest.raises(CheckpointError, match='not the file that was tested'):
+        packaged_file('pip:einops')
+
+
+def test_a_work_directory_is_its_best_checkpoint(tmp_path):
+    for name in ('epoch_9.pth', 'best_coco_bbox_mAP_epoch_3.pth', 'best_coco_bbox_mAP_epoch_7.pth'):
+        (tmp_path / name).touch()
+    os.utime(tmp_path / 'best_coco_bbox_mAP_epoch_7.pth', (1, 1))  # of an earlier run
+    (tmp_path / 'last_checkpoint').write_text('epoch_9.pth')
+    assert find_checkpoint(tmp_path) == str(tmp_path / 'best_coco_bbox_mAP_epoch_3.pth')
+    assert newest_checkpoint(tmp_path) == tmp_path / 'epoch_9.pth'
+
+
+def test_work_dir_without_best_checkpoint_uses_the_latest(tmp_path):
+    folder = tmp_path / 'work'
+    folder.mkdir()
+    with pytest.raises(CheckpointError, match=r'work has no checkpoint: no best_\*.pth, last_checkpoint, epoch_N'):
+        find_checkpoint(folder)
+    for name in ('epoch_9.pth', 'epoch_10.pth', 'best.pth', 'epoch_x.pth'):
+        (folder / name).touch()
+    assert find_checkpoint(folder) == str(folder / 'epoch_10.pth')
+    (folder / 'last_checkpoint').write_text('/moved/from/here/epoch_9.pth\n')
+    assert find_checkpoint(folder) == str(folder / 'epoch_9.pth')
+    other = tmp_path / 'out_dir'  # of the checkpoint hook
+    other.mkdir()
+    for name in ('best_ap_epoch_3.pth', 'epoch_4.pth'):
+        (other / name).touch()
+    (folder / 'last_checkpoint').write_text(str(other / 'epoch_4.pth'))
+    assert find_checkpoint(folder) == str(other / 'best_ap_epoch_3.pth')
+    (tmp_path / 'iter_3.pth').touch()
+    (folder / 'last_checkpoint').write_text(str(tmp_path / 'iter_3.pth'))  # `out_dir` of the hook
+    assert find_checkpoint(folder) == str(tmp_path / 'iter_3.pth')
+    (folder / 'last_checkpoint').write_text('epoch_12.pth')  # lost
+    assert find_checkpoint(folder) == str(folder / 'epoch_10.pth')
+    assert find_checkpoint('https://host/epoch_1.pth') == 'https://host/epoch_1.pth'
+    with pytest.raises(CheckpointError, match=r'checkpoint .*none.pth not found'):
+        find_checkpoint(folder / 'none.pth')

@@ -8,7 +8,7 @@ from tests.helpers.norms import published_dtn
 from tests.helpers.pvt import ARCH, published_layout, small_pvt
 from tests.helpers.weights import randomize
 from tokennorm.backbones import PVT
-from tokennorm.checkpoints import Checkpoint, CheckpointError, from_published_pvt, load_pretrained, read_state_dict
+from tokennorm.checkpoints import Checkpoint, CheckpointError, load_pretrained, read_state_dict
 from tokennorm.messages import UserError
 
 
@@ -113,11 +113,3 @@ def test_published_pvt_with_published_dtn_fills_the_backbone(tmp_path):
     source = randomize(small_pvt(**kwargs))
     torch.save(published_dtn(published_layout(source)), tmp_path / 'dtn.pth')
     assert_same_weights(pretrained(tmp_path / 'dtn.pth', **kwargs), source)
-
-
-def test_position_embeddings_of_published_pvt_are_split():
-    grids = {
-        'pos_embed1': torch.ones(1, 2, 8),
-        'pos_embed2': torch.ones(1, 50, 8),
-    }  # 1 x 2 is a grid, 50 a 7 x 7 and a row
-    assert [v.shape[1] for v in from_published_pvt(grids).values()] == [2, 49]

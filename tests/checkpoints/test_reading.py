@@ -1,9 +1,6 @@
-"""Reading a checkpoint runs no code of it, gives what it held, and finds that of a work directory."""
+"""What a checkpoint held is read, from a file or a URL, and damaged files are named."""
 
-import argparse
 import hashlib
-import os
-import pickle
 from collections import OrderedDict
 
 import numpy as np
@@ -17,45 +14,15 @@ from tests.helpers.checkpoints import Planted, assert_same, assert_same_weights,
 from tests.helpers.http import serve
 from tests.helpers.pvt import published_layout, small_pvt
 from tests.helpers.weights import randomize
-from tokennorm.checkpoints import CheckpointError, find_checkpoint, read_checkpoint, read_state_dict
-from tokennorm.checkpoints.finding import newest_checkpoint
+from tokennorm.checkpoints import CheckpointError, read_checkpoint, read_state_dict
 from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
+from tokennorm.checkpoints.writing import to_bytes
 
-
-class PlantedArray:
-    """What runner checkpoints hold, with values that would make numpy follow an address in the file."""
-
-    def __reduce__(self):
-        return (np.ndarray, ((1,), PlantedDtype(), b'AAAAAAAA'))
-
-
-class PlantedDtype:
-    def __reduce__(self):
-        return (np.dtype, ('O', False, True))
-
-
-def test_a_checkpoint_with_code_is_refused_and_nothing_runs(tmp_path):
-    torch.save({'state_dict': {}, 'planted': Planted(tmp_path)}, tmp_path / 'planted.pth')
-    would_call = r'cannot be read as tensors only: reading it would call (posix|nt)\.mkdir'
-    with pytest.raises(CheckpointError, match=would_call) as caught:
-        read_state_dict(tmp_path / 'planted.pth')
-    assert 'weights_only' not in str(caught.value)
-    assert not (tmp_path / 'ran').exists()
-    torch.save({'state_dict': {}, 'planted': PlantedArray()}, tmp_path / 'array.pth')
-    with pytest.raises(RuntimeError, match='a numpy array has no content'):
-        read_state_dict(tmp_path / 'array.pth')
-    poisoned = HistoryBuffer()
-    methods = dict(HistoryBuffer._statistics_methods)
-    poisoned._statistics_methods = {'mean': np.ndarray}
-    torch.save({'state_dict': {}, 'planted': poisoned}, tmp_path / 'history.pth')
-    HistoryBuffer._statistics_methods.clear()
-    HistoryBuffer._statistics_methods.update(methods)
-    assert read_checkpoint(tmp_path / 'history.pth')['state_dict'] == {}
-    assert HistoryBuffer._statistics_methods == methods
-    pickle.dump(Planted(tmp_path), (tmp_path / 'bare.pth').open('wb'))
-    with pytest.raises(RuntimeError, match='cannot be read as tensors only'):
-        read_state_dict(tmp_path / 'bare.pth')
-    assert not (tmp_path / 'ran').exists()
+DAMAGED = {
+    'half a header': (to_bytes(dict(state_dict={'a': torch.ones(9)}), '.safetensors')[:60], 'invalid header length'),
+    'half its tensors': (to_bytes(dict(state_dict={'a': torch.ones(9)}), '.safetensors')[:-4], 'not fully covered'),
+    'a pickle': (b'\x80\x02}q\0.' + b'\0' * 90, 'header too large'),
+}
 
 
 def test_an_address_is_read_as_safely_as_a_file(tmp_path, monkeypatch):
@@ -127,36 +94,12 @@ def test_what_a_runner_saves_comes_back_as_it_was(tmp_path):
     assert read['first'].statistics('mean', 2) == history.statistics('mean', 2) == 12
 
 
-class Settings(dict):
-    """A class that only its author's code has, as that of the config in Swin's files."""
-
-
-def test_objects_of_other_classes_are_dicts(tmp_path):
-    content = dict(args=argparse.Namespace(lr=0.1, items=1), config=Settings(a=1), save=np.save, loss=[np.float32(0.5)])
-    torch.save(dict(model={'weight': torch.ones(1)}, **content), tmp_path / 'swin.pth')
-    assert read_state_dict(tmp_path / 'swin.pth') == {'weight': torch.ones(1)}
-    read = read_checkpoint(tmp_path / 'swin.pth')
-    assert read['loss'] == [0.5]
-    assert (type(read['args']), type(read['config'])) == (OrderedDict, OrderedDict)
-    assert read['save'] is not np.save
-    assert list(read['args'].items()) == []  # its own method, not the attribute of the file
-
-
 @pytest.fixture
 def mmengines_loaders(monkeypatch):
     """Puts mmengine's own back afterwards."""
     for name in {'_safe_torch_load', 'load_url'} & set(vars(mmengines)):  # the originals have the second only
         monkeypatch.setattr(mmengines, name, getattr(mmengines, name))
     monkeypatch.setattr(CheckpointLoader, '_schemes', dict(CheckpointLoader._schemes))
-
-
-def test_lists_that_share_lists_are_read_once(tmp_path):
-    shared = [1]
-    for _ in range(40):  # 2 ** 40 paths lead to the first list
-        shared = [shared, shared]
-    torch.save(dict(state_dict={}, shared=shared), tmp_path / 'shared.pth')
-    left, right = read_checkpoint(tmp_path / 'shared.pth')['shared']
-    assert left is right
 
 
 def test_mmengine_reads_no_code_by_any_scheme(tmp_path, monkeypatch, mmengines_loaders):
@@ -213,36 +156,19 @@ def test_a_text_file_is_not_a_checkpoint(tmp_path):
             read_checkpoint(tmp_path / 'a.pth')
 
 
-def test_a_work_directory_is_its_best_checkpoint(tmp_path):
-    for name in ('epoch_9.pth', 'best_coco_bbox_mAP_epoch_3.pth', 'best_coco_bbox_mAP_epoch_7.pth'):
-        (tmp_path / name).touch()
-    os.utime(tmp_path / 'best_coco_bbox_mAP_epoch_7.pth', (1, 1))  # of an earlier run
-    (tmp_path / 'last_checkpoint').write_text('epoch_9.pth')
-    assert find_checkpoint(tmp_path) == str(tmp_path / 'best_coco_bbox_mAP_epoch_3.pth')
-    assert newest_checkpoint(tmp_path) == tmp_path / 'epoch_9.pth'
+def test_a_file_of_another_program_is_read_without_its_metadata(tmp_path):
+    from safetensors.torch import save_file
+
+    for metadata in ({'classes': 'not JSON', 'meta': '[1]'}, {'meta': '[' * 100_000}, None):
+        save_file({'weight': torch.ones(2)}, tmp_path / 'a.safetensors', metadata)
+        assert read_checkpoint(tmp_path / 'a.safetensors')['meta'] == {}
+        assert torch.equal(read_state_dict(tmp_path / 'a.safetensors')['weight'], torch.ones(2))
 
 
-def test_work_dir_without_best_checkpoint_uses_the_latest(tmp_path):
-    folder = tmp_path / 'work'
-    folder.mkdir()
-    with pytest.raises(CheckpointError, match=r'work has no checkpoint: no best_\*.pth, last_checkpoint, epoch_N'):
-        find_checkpoint(folder)
-    for name in ('epoch_9.pth', 'epoch_10.pth', 'best.pth', 'epoch_x.pth'):
-        (folder / name).touch()
-    assert find_checkpoint(folder) == str(folder / 'epoch_10.pth')
-    (folder / 'last_checkpoint').write_text('/moved/from/here/epoch_9.pth\n')
-    assert find_checkpoint(folder) == str(folder / 'epoch_9.pth')
-    other = tmp_path / 'out_dir'  # of the checkpoint hook
-    other.mkdir()
-    for name in ('best_ap_epoch_3.pth', 'epoch_4.pth'):
-        (other / name).touch()
-    (folder / 'last_checkpoint').write_text(str(other / 'epoch_4.pth'))
-    assert find_checkpoint(folder) == str(other / 'best_ap_epoch_3.pth')
-    (tmp_path / 'iter_3.pth').touch()
-    (folder / 'last_checkpoint').write_text(str(tmp_path / 'iter_3.pth'))  # `out_dir` of the hook
-    assert find_checkpoint(folder) == str(tmp_path / 'iter_3.pth')
-    (folder / 'last_checkpoint').write_text('epoch_12.pth')  # lost
-    assert find_checkpoint(folder) == str(folder / 'epoch_10.pth')
-    assert find_checkpoint('https://host/epoch_1.pth') == 'https://host/epoch_1.pth'
-    with pytest.raises(CheckpointError, match=r'checkpoint .*none.pth not found'):
-        find_checkpoint(folder / 'none.pth')
+@pytest.mark.parametrize('case', DAMAGED)
+def test_damaged_files_are_named(tmp_path, case):
+    content, message = DAMAGED[case]
+    path = tmp_path / 'damaged.safetensors'
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=f'{path} cannot be read: .*{message}'):
+        read_state_dict(path)

@@ -1,6 +1,4 @@
-"""Positions and bias tables at other sizes, against timm's and an interpolation in float64."""
-
-import math
+"""Bias tables and positions of checkpoints at other sizes, against an interpolation in float64."""
 
 import pytest
 import torch
@@ -10,22 +8,9 @@ from tests.helpers.compare import assert_near
 from tests.helpers.pvt import published_layout, small_pvt
 from tests.helpers.swin import mmdets_model, small_swin
 from tests.helpers.weights import randomize
+from tests.reference import resized
 from tokennorm.checkpoints import CheckpointError, load_pretrained
 from tokennorm.checkpoints.resizing import resize_bias_table
-from tokennorm.layers.positions import resize_positions
-
-
-def resized(grid, shape):
-    """Linear, (h, w, C) to (H, W, C) in float64: centers of cells on centers, outside the nearest cell's values."""
-    matrices = []
-    for size, new_size in zip(grid.shape[:2], shape, strict=True):
-        matrix = torch.zeros(new_size, size, dtype=torch.float64)
-        for i in range(new_size):
-            center = (i + 0.5) * size / new_size - 0.5
-            for j in (math.floor(center), math.floor(center) + 1):
-                matrix[i, min(max(j, 0), size - 1)] += 1 - abs(center - j)
-        matrices.append(matrix)
-    return torch.einsum('yi,xj,ijc->yxc', *matrices, grid.double())
 
 
 def timms_table(table, window):
@@ -63,12 +48,6 @@ def test_a_swin_of_another_window_takes_resized_tables(tmp_path):
     )
     with pytest.raises(CheckpointError, match=r'swin.pth: a bias table of 156 rows'):
         load_pretrained(model, tmp_path / 'swin.pth')
-
-
-def test_positions_of_pvt_are_bilinear():
-    grid = torch.randn(1, 4, 6, 8)
-    expected = resized(grid[0], (7, 5))[None]
-    assert_near('positions', resize_positions(grid, (7, 5), 'bilinear'), expected)
 
 
 @pytest.mark.parametrize('out_type', ['featmap', 'cls_token'])

@@ -5,10 +5,17 @@ import re
 import sys
 
 import pytest
+from mmdet.datasets import AspectRatioBatchSampler
+from mmdet.datasets.transforms import Mosaic, Resize
+from mmdet.models import ResNet, RetinaNet
 from mmengine.config import Config
+from mmengine.dataset import DefaultSampler
 from mmengine.runner import Runner
+from torch import nn
+from torch.optim import SGD
 
-from tokennorm.config.reading import check_options, drop_variables, merge_options, read_config, use_options
+from tokennorm.backbones import PVT
+from tokennorm.config.reading import check_options, drop_variables, merge_options, name_types, read_config, use_options
 from tokennorm.messages import UserError
 
 
@@ -27,6 +34,10 @@ def config():
             max_epochs=12,  # a variable of the file
         )
     )
+
+
+def own_function():
+    """Not in a registry."""
 
 
 def test_entries_are_set_and_new_arguments_pass():
@@ -128,3 +139,39 @@ compile = False
         'warning: nothing reads lr_config: set param_scheduler',
         'warning: nothing reads test_pipeline',
     ]
+
+
+def test_types_that_are_classes_are_named_and_read_again(tmp_path):
+    cfg = Config(
+        dict(
+            default_scope=None,
+            model=dict(type=RetinaNet, backbone=dict(type=PVT), other=dict(type=ResNet, ema_type=nn.Linear)),
+            train_dataloader=dict(
+                sampler=dict(type=DefaultSampler),
+                batch_sampler=dict(type=AspectRatioBatchSampler),
+                collate_fn=dict(type=own_function),
+                dataset=dict(pipeline=[dict(type=Mosaic), dict(type=Resize, scale=(2, 3)), dict(type='Pad')]),
+            ),
+            optim_wrapper=dict(optimizer=dict(type=SGD, lr=0.1)),
+        )
+    )
+    name_types(cfg)
+    cfg.dump(tmp_path / 'written.py')
+    read = Config.fromfile(tmp_path / 'written.py')
+    assert read.to_dict() == cfg.to_dict()
+    assert read.default_scope == 'mmdet'
+    loader, model = read.train_dataloader, read.model
+    assert [model.type, model.backbone.type, model.other.type] == ['RetinaNet', 'tokennorm.PVT', 'ResNet']
+    assert model.other.ema_type.rpartition('.')[2] == 'Linear'
+    assert [loader.sampler.type, loader.batch_sampler.type] == ['DefaultSampler', 'AspectRatioBatchSampler']
+    assert loader.collate_fn.type == f'{__name__}.own_function'
+    assert [step.type for step in loader.dataset.pipeline] == ['Mosaic', 'Resize', 'Pad']
+    assert read.optim_wrapper.optimizer.type == 'SGD'
+
+
+def test_forms_that_one_process_refuses_are_replaced():
+    head, loop = dict(norm_cfg=dict(type='MMSyncBN')), dict(type='EpochBasedTrainLoop', by_epoch=True, max_epochs=3)
+    cfg = Config(dict(model=dict(type='FasterRCNN', roi_head=dict(bbox_head=head)), train_cfg=loop))
+    name_types(cfg)
+    assert cfg.model.roi_head.bbox_head.norm_cfg.type == 'SyncBN'
+    assert cfg.train_cfg == dict(type='EpochBasedTrainLoop', max_epochs=3)

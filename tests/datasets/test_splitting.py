@@ -46,17 +46,18 @@ def test_every_image_is_in_one_part_with_its_annotations(whole):
 
 
 @pytest.mark.parametrize('seed', range(3))
-@pytest.mark.parametrize('kind', ['copies', 'tiles', 'both', 'uploaded'])
+@pytest.mark.parametrize('kind', ['copies', 'tiles', 'small tiles', 'both', 'uploaded'])
 def test_copies_and_tiles_of_an_image_stay_together(whole, seed, kind):
     content = json.loads(whole.read_text())
     for i, one in enumerate(content['images']):
         corner = i % 3 * 410 + 1000 * (i // 3 == 1)  # the first tile of one image had no object
-        ends = dict(
-            copies=f'_jpg.rf.{i:032x}.jpg',
-            tiles=f'_{corner}_0_{corner + 512}_512.png',
-            both=f'_jpg.rf.{i % 2}_{corner}_0_{corner + 512}_512.jpg',
-            uploaded=f'_{corner}_0_{corner + 512}_512_png.rf.{i:032x}.jpg',
-        )
+        ends = {
+            'copies': f'_jpg.rf.{i:032x}.jpg',
+            'tiles': f'_{corner}_0_{corner + 512}_512.png',
+            'small tiles': f'_{corner}_0_{corner + 256}_256.png',
+            'both': f'_jpg.rf.{i % 2}_{corner}_0_{corner + 512}_512.jpg',
+            'uploaded': f'_{corner}_0_{corner + 512}_512_png.rf.{i:032x}.jpg',
+        }
         one['file_name'] = f'image{i // 3}{ends[kind]}'
     whole.write_text(json.dumps(content))
     parts = split(whole, '--val', 0.3, '--seed', seed)

@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from tests.helpers.data_folders import objects
+from tests.helpers.folders import NAMES, assert_same_objects, write_yolo
+from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import list_images
@@ -55,6 +57,15 @@ REPEATED = 'repeated objects, left out: 4'
 def write_labels(root, line):
     for path in list_images(root):
         path.with_suffix('.txt').write_text(f'{line}\n{line}\n')  # the second one is a repeated object
+
+
+YAMLS = {
+    'wrong path': (dict(train='pictures/train'), "data.yaml: train='pictures/train' not found; looked for .*yolo/pict"),
+    'no images': (dict(val='labels/val'), "data.yaml: val='labels/val' has no images"),
+    'class count': (dict(nc=3), 'data.yaml: nc=3, but names has 4 classes: disk, square, triangle, star'),
+    'names': (dict(names='disk'), "data.yaml: names='disk' must be a list, or a mapping whose keys count from 0"),
+    'names in names': (dict(names=[{0: 'disk'}, {1: 'star'}]), "names=.*'disk'.* must be a list, or a mapping"),
+}
 
 
 @pytest.mark.parametrize('kind', YOLO)
@@ -232,3 +243,41 @@ def test_images_elsewhere_or_without_labels_are_named(root):
     warnings = inspect_splits(find_splits(copy)).warnings
     for name in ('train', 'val'):
         assert f'{name}: images and labels outside of {copy}, which data.yaml names: {root}/{name}' in warnings
+
+
+@pytest.mark.parametrize('with_polygons', [False, True])
+@pytest.mark.parametrize('images', ['images/{}', '{}/images'])
+def test_yolo_gives_the_same_objects(coco, tmp_path, cache, with_polygons, images):
+    root = write_yolo(coco, tmp_path / 'yolo', with_polygons, images)
+    actual, expected = find_splits(root), find_coco_splits(coco)
+    assert list(actual) == ['train', 'val']
+    for name, split in actual.items():
+        assert split.ann_file.is_relative_to(cache)
+        assert json.loads(split.ann_file.read_text()) == split.content
+        assert_same_objects(split, expected[name], with_polygons)
+        assert [category['name'] for category in split.content['categories']] == NAMES
+    found = inspect_splits(actual)
+    assert (found.errors, bool(found.mask_errors)) == ([], not with_polygons)
+
+
+def test_yolo_paths_of_windows_and_labels_next_to_images(coco, tmp_path):
+    root = write_yolo(coco, tmp_path / 'yolo', train=r'images\train')
+    right = [a['bbox'] for a in find_splits(root)['train'].content['annotations']]
+    label = sorted((root / 'labels' / 'train').iterdir())[0]
+    label.rename(root / 'images' / 'train' / label.name)
+    assert [a['bbox'] for a in find_splits(root)['train'].content['annotations']] == right
+
+
+@pytest.mark.parametrize('fault', YAMLS)
+def test_faults_of_data_yaml_are_named(coco, tmp_path, fault):
+    change, message = YAMLS[fault]
+    with pytest.raises(ValueError, match=message):
+        find_splits(write_yolo(coco, tmp_path / 'yolo', **change))
+
+
+def test_faults_of_labels_are_named_with_file_and_line(coco, tmp_path):
+    root = write_yolo(coco, tmp_path / 'yolo')
+    label = sorted((root / 'labels' / 'val').iterdir())[0]
+    label.write_text('0 0.5 0.5 0.1 0.1\n\n4 0.5 0.5 0.1 0.1\n')
+    with pytest.raises(ValueError, match=rf'val: labels .*: 1: {re.escape(str(label))}, line 3: class 4 is not'):
+        find_splits(root)

@@ -178,7 +178,9 @@ def test_a_pipeline_of_the_second_file_that_loses_all_objects_is_refused(first):
         check_training_samples(both)
 
 
-@pytest.mark.parametrize(('size', 'queries', 'least'), [(96, 900, 416), (800, 900, None), (96, 50, None)])
+@pytest.mark.parametrize(
+    ('size', 'queries', 'least'), [(96, 900, 416), (800, 900, None), (96, 50, None), (800, 100, None)]
+)
 def test_a_detr_needs_as_many_positions_as_queries(size, queries, least):
     """Two-stage models pick their queries on the encoder's maps; half of the test size is the smallest in training."""
     steps = [dict(type='RandomChoiceResize', scales=[(size // 2, 4 * size), (size, 4 * size)])]
@@ -386,3 +388,22 @@ def test_optimizers_of_other_packages_read_keys_of_their_own():
     rule = dict(decay_mult=0.0, lars_exclude=True)  # as in mmpretrain's configs of BYOL and SimCLR
     wrapper = dict(optimizer=dict(type='LARS', lr=4.8), paramwise_cfg=dict(custom_keys=dict(bn=rule)))
     check_paramwise(dict(optim_wrapper=wrapper))
+
+
+@pytest.mark.parametrize(
+    ('head', 'neck', 'fits'),
+    [
+        (dict(in_channels=24), None, True),
+        (dict(in_channels=512), None, False),
+        (dict(in_channels=512), dict(type='GlobalAveragePooling'), False),
+        (dict(in_channels=512), dict(type='Another'), True),
+        (dict(), None, True),
+    ],
+)
+def test_the_head_of_a_classifier_has_the_channels_of_its_backbone(head, neck, fits):
+    model = SimpleNamespace(backbone=SimpleNamespace(feature_info=[dict(num_chs=8), dict(num_chs=24)]))
+    if fits:
+        check_feature_maps(model, dict(head=head, neck=neck))
+        return
+    with pytest.raises(UserError, match=r'model.head: in_channels=512, .* \[8, 24\] channels: set it to 24'):
+        check_feature_maps(model, dict(head=head, neck=neck))

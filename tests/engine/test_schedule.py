@@ -213,6 +213,13 @@ def test_a_warm_up_alone_stays_short():
     assert fit_to([warm_up | dict(end=40)], 600, 10) == [warm_up | dict(end=10)]
 
 
+@pytest.mark.parametrize(('iterations', 'first'), [(20, 1.0), (39, 1.0), (40, 0.001)])
+def test_a_warm_up_of_one_iteration_is_left_out(iterations, first):
+    """mmengine's would never end: the rate of all of training would be that of the first iteration."""
+    rates = learning_rates(fit_to(ONE_X[:1], iterations, 10), iterations, 10)
+    assert (rates[0], rates[-1]) == (pytest.approx(first), pytest.approx(1.0))
+
+
 def test_a_schedule_by_validations_counts_no_iterations():
     plateau = dict(type='ReduceOnPlateauLR', by_epoch=True, begin=1, end=12)
     assert fit_to([plateau], 15, 3) == [plateau | dict(begin=0, end=5)]

@@ -1,4 +1,4 @@
-"""Test-time augmentation: views of an image and the limit on merged boxes; stories/test_commands.py has the merging."""
+"""Test-time augmentation: views of an image and the limit on merged boxes. cli/test_test.py merges them."""
 
 import pytest
 from mmengine.config import Config

@@ -35,3 +35,45 @@ def build_model(cfg):
         model = MODELS.build(deepcopy(cfg.model))
     check_feature_maps(model, cfg.model)
     return model
+
+
+RETINA = dict(
+    type='AnchorGenerator',
+    octave_base_scale=4,
+    scales_per_octave=3,
+    ratios=[0.5, 1.0, 2.0],
+    strides=[8, 16, 32, 64, 128],
+)
+
+
+def anchors_config(generator=RETINA, scale=(1333, 800)):
+    """A config of a detector with anchors, and its pipelines."""
+    pipeline = [
+        dict(type='LoadImageFromFile'),
+        dict(type='Resize', scale=scale, keep_ratio=True),
+        dict(type='PackDetInputs'),
+    ]
+    choice = dict(type='RandomChoiceResize', scales=[(1333, 640), (1333, 800)], keep_ratio=True)
+    train = [dict(type='LoadImageFromFile'), choice, dict(type='RandomCrop', crop_size=(400, 0.5))]
+    return Config(
+        dict(
+            model=dict(bbox_head=dict(anchor_generator=generator)),
+            train_dataloader=dict(dataset=dict(type='RepeatDataset', dataset=dict(pipeline=train))),
+            val_dataloader=dict(dataset=dict(pipeline=pipeline)),
+            test_dataloader=dict(dataset=dict(pipeline=pipeline)),
+        )
+    )
+
+
+def small_config(**more):
+    """A config of a detector with what the rules of training read."""
+    return Config(
+        dict(
+            model=dict(type='A', mask_head=dict()),
+            default_scope='mmdet',
+            train_cfg=dict(type='EpochBasedTrainLoop', max_epochs=60, val_interval=12),
+            val_dataloader=dict(dataset=dict(type='CocoDataset')),
+            val_evaluator=dict(type='CocoMetric', metric='bbox'),
+        )
+        | more
+    )

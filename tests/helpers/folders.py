@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import pytest
 import yaml
 
 from tokennorm.datasets.coco.folder import find_coco_splits
@@ -83,3 +84,33 @@ def write_voc(coco, root, image_sets=True):
             (root / 'ImageSets' / 'Main').mkdir(parents=True, exist_ok=True)
             (root / 'ImageSets' / 'Main' / f'{split.name}.txt').write_text('\n'.join(stems) + '\n')
     return root
+
+
+def by_image(split):
+    """Objects of each image: (class, box, polygon, crowd), without ids."""
+    names = {category['id']: category['name'] for category in split.content['categories']}
+    found = {}
+    for image in split.content['images']:
+        key = image['file_name'].rpartition('/')[2]
+        found[key] = (
+            (image['width'], image['height']),
+            [
+                (names[a['category_id']], a['bbox'], a.get('segmentation'), a['iscrowd'])
+                for a in split.content['annotations']
+                if a['image_id'] == image['id']
+            ],
+        )
+    return found
+
+
+def assert_same_objects(actual, expected, with_masks=True):
+    actual, expected = by_image(actual), by_image(expected)
+    assert set(actual) == set(expected)
+    for name, (size, listed) in expected.items():
+        assert actual[name][0] == size
+        for (label, box, polygons, crowd), other in zip(listed, actual[name][1], strict=True):
+            assert (other[0], other[3]) == (label, crowd)
+            assert other[1] == pytest.approx(box, abs=0.01)
+            if with_masks:
+                assert len(other[2]) == 1
+                assert other[2][0] == pytest.approx(polygons[0], abs=0.01)

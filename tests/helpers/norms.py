@@ -26,3 +26,18 @@ def published_dtn(state_dict):
         else:
             renamed[key.replace('mean_logit', 'mean_norm_weight').replace('var_logit', 'var_norm_weight')] = value
     return renamed
+
+
+def seen_by(model, names, *args):
+    """What the norms of these names are given and give, in a forward pass."""
+    seen = {}
+    handles = [
+        model.get_submodule(name).norm.register_forward_hook(
+            lambda module, args, out, name=name: seen.update({name: (*args, out)})
+        )
+        for name in names
+    ]
+    model(*args)
+    for handle in handles:
+        handle.remove()
+    return seen

@@ -1,4 +1,4 @@
-"""What `tokennorm predict` keeps, draws and writes, with a detector of known results."""
+"""What a prediction keeps, draws and writes, with a detector of known results."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.http import serve
-from tokennorm.drawing import color_of, draw, printable
+from tokennorm.drawing import color_of
 from tokennorm.inference.input_images import check_sources, open_sources
 from tokennorm.inference.prediction import OF_PREDICT, Options, Predictor, draw_detections, predict
 from tokennorm.inference.runtime import BaseDetector, ImageError
@@ -191,10 +191,6 @@ def test_images_behind_urls(folder):
     assert (folder / 'vis' / place / 'a.png').is_file()
 
 
-def test_names_in_other_scripts_leave_a_mark_on_drawings():
-    assert [printable(name) for name in ('café', 'Łódź', '猫犬')] == ['cafe', '?odz', '??']
-
-
 def test_the_best_is_drawn_last():
     image = np.full((32, 48, 3), 90, np.uint8)
     found = Five().detect([image])[0]
@@ -205,11 +201,3 @@ def test_the_best_is_drawn_last():
     two.boxes[:], two.labels[:], two.scores[:] = [[40, 120, 300, 280], [120, 40, 400, 200]], [0, 1], [0.9, 0.4]
     picture = draw_detections(np.zeros((320, 480, 3), np.uint8), two)
     assert tuple(picture[200, 300]) == color_of(0)  # where an edge of one crosses an edge of the other
-
-
-def test_texts_cover_no_others():
-    image, boxes, colors = np.zeros((120, 200, 3), np.uint8), np.tile([20, 40, 180, 110], (3, 1)), [(0, 0, 255)] * 3
-    drawn = draw(image, boxes, ['worst', 'second', 'best'], colors)
-    np.testing.assert_array_equal(drawn, draw(image, boxes, ['', 'second', 'best'], colors))
-    assert (drawn != draw(image, boxes, ['', '', 'best'], colors)).any((1, 2)).nonzero()[0].min() > 40  # in the box
-    assert (drawn != draw(image, boxes, ['', 'second', ''], colors)).any()

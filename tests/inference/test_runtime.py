@@ -1,39 +1,36 @@
-"""The runtime of exported files: results in pixels of the image, and one clear line for bad input."""
+"""The runtime of exported files: pixels of the image, thresholds per class, and one clear line for bad input."""
 
 import json
-import os
-import signal
-import subprocess
 import sys
-from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
-import torch
 from mmdet.datasets.transforms import Resize
 from PIL import Image
 from pycocotools import mask as coco_masks
 
 from tests.helpers.handmade_onnx import write_handmade
-from tokennorm.cli.predict import main
-from tokennorm.export.writing import trace, write_openvino
-from tokennorm.inference.prediction import Results
-from tokennorm.inference.runtime import ExportedDetector, ModelFileError, run_lengths
-from tokennorm.messages import UserError
+from tokennorm.inference.runtime import (
+    BaseDetector,
+    ExportedDetector,
+    ModelFileError,
+    ThresholdError,
+    run_lengths,
+    thresholds_of,
+)
 
 
-@pytest.fixture(scope='module')
-def model_file(tmp_path_factory):
-    return write_handmade(tmp_path_factory.mktemp('model') / 'model.onnx')
+class TwoClasses(BaseDetector):
+    """A detector of disks and stars that finds nothing."""
+
+    classes = ('disk', 'star')
+    recommended = None
 
 
-@pytest.fixture
-def images(tmp_path):
-    for name, size in (('a.png', (96, 64)), ('b/c.png', (48, 32)), ('b/gray.png', (96, 64))):
-        (tmp_path / 'in' / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.new('L' if 'gray' in name else 'RGB', size).save(tmp_path / 'in' / name)
-    return tmp_path / 'in'
+def write(path, **thresholds):
+    path.write_text(json.dumps(dict(classes=thresholds)))
+    return path
 
 
 def test_boxes_are_in_pixels_of_the_image(model_file):
@@ -45,68 +42,6 @@ def test_boxes_are_in_pixels_of_the_image(model_file):
     np.testing.assert_array_equal(small.labels, [1])
     assert ExportedDetector(model_file)([]) == []
     assert len(ExportedDetector(model_file)([np.zeros((9, 9, 3), np.uint8)], score_threshold=0.8)[0].scores) == 0
-
-
-def test_predict_with_a_file_writes_coco_json_and_drawings(model_file, images, tmp_path, capsys):
-    main([str(model_file), str(images), '--out', str(tmp_path / 'out')])
-    content = json.loads((tmp_path / 'out' / 'detections.json').read_text())
-    assert content['images'] == [
-        dict(id=1, file_name='a.png', width=96, height=64),
-        dict(id=2, file_name='b/c.png', width=48, height=32),
-        dict(id=3, file_name='b/gray.png', width=96, height=64),
-    ]
-    assert content['categories'] == [dict(id=3, name='round'), dict(id=7, name='square')]
-    expected = dict(id=2, image_id=2, category_id=7, bbox=[2, 3, 8, 12], area=96, iscrowd=0, score=0.75)
-    assert content['annotations'][1] == expected
-    assert np.asarray(Image.open(tmp_path / 'out' / 'vis' / 'b' / 'c.png')).any()
-    assert 'detections.json (3 detections on 3 images)' in capsys.readouterr().out
-
-
-def test_what_is_done_is_kept_when_the_process_is_stopped(model_file, images, tmp_path, monkeypatch):
-    """By SIGTERM, as `docker stop` and batch systems do; the handler of before is back afterwards."""
-    add = Results.add
-
-    def add_and_stop(*args):
-        add(*args)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    monkeypatch.setattr(Results, 'add', add_and_stop)
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit, match='interrupted after 1 of 3 images'):
-        main([str(model_file), str(images), '--out', str(tmp_path / 'out')])
-    assert len(json.loads((tmp_path / 'out' / 'detections.json').read_text())['images']) == 1
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_predict_with_a_file_needs_neither_torch_nor_mmcv(model_file, images, tmp_path):
-    code = (
-        'import sys\n'
-        "sys.modules.update(dict.fromkeys(['torch', 'torchvision', 'mmengine', 'mmcv', 'mmdet', 'PIL']))\n"
-        'from tokennorm.cli.main import main\n'
-        f"main(['predict', {str(model_file)!r}, {str(images)!r}, '--out', {str(tmp_path / 'out')!r}])"
-    )
-    subprocess.run([sys.executable, '-c', code], check=True, timeout=100)
-    assert (tmp_path / 'out' / 'detections.json').is_file()
-
-
-def test_drawings_stay_in_the_output_directory(model_file, images, tmp_path, monkeypatch):
-    (tmp_path / 'here').mkdir()
-    monkeypatch.chdir(tmp_path / 'here')
-    (tmp_path / 'here' / 'd.png').write_bytes((images / 'a.png').read_bytes())
-    main([str(model_file), 'd.png', '../in/a.png', '--out', 'out'])
-    assert [image['file_name'] for image in json.loads(Path('out/detections.json').read_text())['images']] == [
-        'here/d.png',
-        'in/a.png',
-    ]
-    assert sorted(map(str, Path('out').rglob('*.png'))) == ['out/vis/here/d.png', 'out/vis/in/a.png']
-
-
-@pytest.mark.parametrize('out', ['out', '.', '..'])
-def test_drawings_are_not_input_of_a_second_run(out, model_file, images, capsys):
-    """The output folder may be in the folder of images, and the other way round."""
-    for _ in range(2):
-        main([str(model_file), str(images), '--out', str(images / out)])
-        assert 'on 3 images' in capsys.readouterr().out
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path):
@@ -207,18 +142,46 @@ def test_run_lengths_are_those_of_pycocotools():
         assert run_lengths(mask) == dict(size=expected['size'], counts=expected['counts'].decode())
 
 
-def test_an_openvino_model_has_the_metadata(model_file, tmp_path):
-    write_openvino(model_file.read_bytes(), ExportedDetector(model_file)._session.texts, tmp_path / 'm.xml')
-    detector = ExportedDetector(tmp_path / 'm.xml', threads=1)
-    assert detector.metadata == ExportedDetector(model_file).metadata
-    np.testing.assert_array_equal(detector([np.zeros((32, 48, 3), np.uint8)])[0].boxes, [[2, 3, 10, 15]])
+def test_numbers_files_and_recommended_ones(tmp_path):
+    detector, path = TwoClasses(), write(tmp_path / 'thresholds.json', star=0.5, disk=0.25)
+    for chosen, expected in ((path, [0.25, 0.5]), (str(path), [0.25, 0.5]), ('0.4', [0.4] * 2), (0.4, [0.4] * 2)):
+        assert detector.thresholds(chosen).tolist() == expected
+    with pytest.raises(ThresholdError, match=r'score thresholds best: there are none; training writes thresholds.json'):
+        detector.thresholds('best')
+    detector.recommended = [0.1, 0.7]
+    assert detector.thresholds('best').tolist() == [0.1, 0.7]
+    with pytest.raises(ThresholdError, match=r'none.json not found; give best, a number or a thresholds.json'):
+        detector.thresholds(tmp_path / 'none.json')
+    with pytest.raises(ThresholdError, match=r"has no score threshold of each class \(KeyError: 'star'"):
+        detector.thresholds(write(tmp_path / 'other.json', disk=0.5))
+    for value in ('NaN', '7', '-3', '1e400', '"0.5"', 'true'):
+        path.write_text(f'{{"classes": {{"disk": {value}, "star": 0.1}}}}')
+        with pytest.raises(ThresholdError, match='is not a number from 0 to 1'):
+            detector.thresholds(path)
+    for chosen in ([0.1, 0.2, 0.3], dict(disk=0.1, star=0.2), 'half', None):
+        with pytest.raises(
+            ThresholdError, match=r'must be best, a number, a file, or 2 numbers|not found|must be from 0'
+        ):
+            detector.thresholds(chosen)
+    for number in ('nan', '-0.1', 1.5):
+        with pytest.raises(ThresholdError, match=f'score threshold {number} must be from 0 to 1'):
+            detector.thresholds(number)
 
 
-def test_a_backbone_of_one_size_is_named():
-    class Fixed(torch.nn.Module):
-        def forward(self, images, sizes):
-            assert images.shape[2] == 224, 'Input height'
-            return images + sizes.sum()
+def test_exported_file_has_thresholds_in_its_metadata(tmp_path):
+    """Its one detection is a square with a score of 0.75."""
+    image = [np.zeros((64, 96, 3), np.uint8)]
+    plain = ExportedDetector(write_handmade(tmp_path / 'plain.onnx'))
+    detector = ExportedDetector(write_handmade(tmp_path / 'model.onnx', thresholds=[0.9, 0.75]))
+    assert len(detector(image, 'best')[0].scores) == len(plain(image)[0].scores) == 1
+    assert len(plain(image, [0.1, 0.8])[0].scores) == len(plain(image, 0.8)[0].scores) == 0
+    with pytest.raises(ThresholdError, match='thresholds best: there are none'):
+        plain(image, 'best')
 
-    with pytest.raises(UserError, match=r'images of any size: Input height. If its backbone is a ViT of timm'):
-        trace(Fixed())
+
+def test_thresholds_are_those_of_their_checkpoint(tmp_path):
+    assert thresholds_of(tmp_path / 'a.pth') is None
+    path = write(tmp_path / 'thresholds.json', star=0.5)
+    assert thresholds_of(tmp_path / 'a.pth') == path
+    path.write_text(json.dumps(dict(classes=dict(star=0.5), checkpoint='work_dirs/x/a.pth')))
+    assert (thresholds_of(tmp_path / 'a.pth'), thresholds_of(tmp_path / 'b.pth')) == (path, None)

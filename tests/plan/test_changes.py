@@ -42,7 +42,7 @@ def test_an_entry_that_a_higher_rank_has_set_stays(entry):
     assert plan.cfg.train_cfg.max_epochs == 3
     assert plan.users('train_cfg') == plan.users(entry) == ['train_cfg.max_epochs']
     assert Plan(config(), {'train_cfg': dict(max_epochs=3)}).users('train_cfg.max_epochs') == ['train_cfg.max_epochs']
-    assert plan.users('train_cfg.max') == []  # a part of a name is no part of the config
+    assert plan.users('train_cfg.max') == []  # a part of a name is not a part of the config
     other = Plan(config())
     assert other.set('train_cfg.max_epochs', 5, Rank.OPTION, '--epochs')
     assert not other.set('train_cfg.max_epochs', 6, Rank.DATA, 'images')

@@ -3,19 +3,13 @@
 import json
 import logging
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from mmengine.config import Config
 from mmengine.hooks import CheckpointHook
 
 from experiments.shapes import CLASSES
-from tokennorm.engine.hooks import use_training_hooks
-from tokennorm.engine.recipe import use_coco_metric
 from tokennorm.report.hook import ReportHook
-
-CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 
 
 def test_a_training_run_ends_with_a_report(demo_trained):
@@ -30,21 +24,6 @@ def test_a_training_run_ends_with_a_report(demo_trained):
         assert part in text, part
     detections = json.loads((demo_trained / 'report.bbox.json').read_text())
     assert {detection['image_id'] for detection in detections} == {1, 2, 3}
-
-
-COCO_CONFIGS = sorted(path for path in CONFIGS.rglob('*.py') if '_1x_coco' in path.name)
-
-
-@pytest.mark.parametrize('config', COCO_CONFIGS[::10], ids=lambda path: path.stem)
-def test_coco_configs_get_metric_and_hooks(config):
-    cfg = Config.fromfile(config)
-    before = [str(hook.type) for hook in cfg.get('custom_hooks') or []]
-    for _ in range(2):
-        use_coco_metric(cfg)
-        use_training_hooks(cfg)
-    assert cfg.val_evaluator.type == cfg.test_evaluator.type == 'tokennorm.CocoMetric'
-    after = [str(hook.type) for hook in cfg.custom_hooks]
-    assert sorted(after) == sorted({*before, 'tokennorm.ReportHook', 'tokennorm.LambdaHook'})
 
 
 @pytest.mark.parametrize('template', ['epoch_{}.pth', 'ep{:03d}.pth'])
@@ -70,12 +49,3 @@ def test_the_report_is_that_of_the_best_checkpoint(tmp_path, monkeypatch, templa
         hook.after_train(runner)
     assert [detections for _, detections in reports] == [None, *[dict(bbox=12)] * 3]
     assert [checkpoint for checkpoint, _ in reports][1:] == [f'best_coco_bbox_mAP_{template.format(12)}'] * 3
-
-
-def test_classifiers_log_lambda():
-    cfg = Config.fromfile(CONFIGS / 'imagenet' / 'pvt-tiny_8xb128_in1k.py')
-    hooks, evaluator = list(cfg.get('custom_hooks') or []), dict(cfg.val_evaluator)
-    use_coco_metric(cfg)
-    use_training_hooks(cfg)
-    assert list(cfg.custom_hooks) == [*hooks, dict(type='tokennorm.LambdaHook', interval=100)]
-    assert cfg.val_evaluator == evaluator

@@ -1,11 +1,8 @@
-"""The report of a tiny dataset: its numbers, its pictures, and that nothing in it needs a network."""
+"""The report of a tiny dataset: its title and numbers, and that nothing in it needs a network."""
 
-import base64
-import html
 import json
 import re
 
-import cv2
 import numpy as np
 import pytest
 
@@ -13,9 +10,7 @@ from tests.helpers.detections import CLASSES, best_threshold, pycocotools_precis
 from tests.helpers.report import Balance
 from tokennorm.evaluation.analysis import evaluate
 from tokennorm.evaluation.results import CocoResults
-from tokennorm.report.figures import draw_precision_recall
-from tokennorm.report.gallery import Gallery, Shape, as_uri
-from tokennorm.report.page import curve_figures, write_report
+from tokennorm.report.page import data_name, write_report
 
 
 def parse(folder):
@@ -73,27 +68,6 @@ def test_nothing_is_loaded_from_elsewhere(report):
     assert text.count('<img src="data:image/jpeg;base64,') > 10
 
 
-def test_ap_is_from_0_to_100_in_figures(report):
-    _, truth, detections, _ = report
-    evaluation = evaluate(truth, detections['bbox'])
-    legend = draw_precision_recall(evaluation)
-    for result in evaluation.classes:
-        assert f'>{result.name} ({100 * result.ap50:.1f})<' in legend
-    mean = np.mean([result.ap50 for result in evaluation.classes])
-    assert f'>mean of all classes ({100 * mean:.1f})<' in legend
-    curve = curve_figures({'': {'coco/bbox_mAP': {1: 0.2, 2: 0.4}}}, 'epoch')['AP on the validation set']
-    assert '>40<' in curve
-
-
-def test_names_are_shown_as_they_are(report):
-    _, truth, detections, _ = report
-    names = ['_cat', 'dog $ {cow', r'$\x$ & <b>']
-    categories = [dict(one, name=name) for one, name in zip(truth['categories'], names, strict=True)]
-    legend = draw_precision_recall(evaluate(truth | dict(categories=categories), detections['bbox']))
-    for name in names:
-        assert f'{html.escape(name)} (' in legend
-
-
 def test_nothing_detected_and_nothing_annotated(report, tmp_path):
     folder, truth, detections, _ = report
     nothing = dict(bbox=CocoResults(np.zeros((0, 7))))
@@ -104,40 +78,21 @@ def test_nothing_detected_and_nothing_annotated(report, tmp_path):
     assert '<b>–</b><span>box AP</span>' in (tmp_path / 'b.html').read_text()  # noqa: RUF001
 
 
-def test_pictures_show_what_went_wrong(report):
-    folder, truth, detections, _ = report
-    evaluation = evaluate(truth, detections['bbox'])
-    gallery = Gallery(truth, evaluation, folder)
-    worst = gallery.worst_images(3)
-    for picture, errors in zip(worst, evaluation.images[:3], strict=True):
-        counts = errors.false, errors.missed, errors.right
-        assert picture.caption == '{} false, {} missed, {} right'.format(*counts)
-        states = [shape.state for shapes in gallery.shapes(errors.image_id, 400, 400) for shape in shapes]
-        assert [states.count(state) for state in ('false', 'missed', 'right', 'found')] == [*counts, counts[2]]
-    best = gallery.best_images(2)
-    wrong = [sum(map(int, re.findall(r'(\d+) (?:false|missed)', picture.caption))) for picture in (*best, worst[0])]
-    assert wrong[0] <= wrong[1] < wrong[2]
-    error = evaluation.label_errors[0]
-    picture = gallery.label_errors(1)[0]
-    assert error['dt_category'] in CLASSES.values()
-    assert f'detected as {error["dt_category"]} with score {error["dt_score"]:.2f}' in picture.caption
-    assert Gallery(truth, evaluation, folder / 'nowhere').worst_images() == []
-
-
-def test_drawn_shapes_are_where_the_objects_are():
-    pixels = np.full((200, 400, 3), 50, np.uint8)
-    mask = np.zeros((200, 400), bool)
-    mask[110:130, 220:260] = True
-    shapes = [
-        Shape(np.array([220.0, 100, 60, 40]), '', 'false', mask),
-        Shape(np.array([10.0, 10, 20, 20]), '', 'found'),
-    ]
-    uri = as_uri(pixels, shapes, (200, 80, 120, 120))  # enlarged four times
-    drawn = cv2.imdecode(np.frombuffer(base64.b64decode(uri.partition(',')[2]), np.uint8), cv2.IMREAD_COLOR)
-    assert drawn.shape == (480, 480, 3)
-    red = drawn[..., 2].astype(int) - drawn[..., 1] > 60
-    rows, columns = np.nonzero(red)
-    assert (rows.min(), rows.max()) == (pytest.approx(80, abs=3), pytest.approx(240, abs=3))
-    assert (columns.min(), columns.max()) == (pytest.approx(80, abs=3), pytest.approx(320, abs=3))
-    assert drawn[160, 160, 2] > 100 > drawn[230, 300, 2]  # in the mask, and in the box beside it
-    assert (drawn[..., 1] < 120).all()  # the other one is outside
+@pytest.mark.parametrize(
+    ('source', 'images'),
+    [
+        ('{}/annotations/val.json', '{}/images/val'),
+        ('{}/val/_annotations.coco.json', '{}/val'),
+        ('Pascal VOC labels of {}', '{}'),  # no path: it must not be taken for one of the folder of the command
+        ('YOLO labels of {}', '{}'),
+    ],
+)
+def test_a_report_has_the_name_of_the_data(tmp_path, monkeypatch, source, images):
+    data = tmp_path / 'raccoons'
+    source, images = source.format(data), images.format(data)
+    for folder in (data / 'annotations', data / 'val', data / 'images' / 'val'):
+        folder.mkdir(parents=True)
+    (data / 'annotations' / 'val.json').touch()
+    (data / 'val' / '_annotations.coco.json').touch()
+    monkeypatch.chdir(tmp_path)
+    assert data_name(dict(tokennorm=dict(source=source, images=images)), 'cache/val-1.json', None) == 'raccoons'

@@ -225,7 +225,7 @@ def _apply_plain_options(cfg: Config, options: TrainOptions) -> None:
 
 
 def _make_acceptable(cfg: Config) -> None:
-    """Refuses intervals that are no intervals, and removes what PyTorch refuses in loaders without workers."""
+    """Refuses intervals below 1, and removes what PyTorch refuses in loaders without workers."""
     cfg.default_hooks = cfg.default_hooks or {}
     for name, part in (found for key in ('train_cfg', *_HOOKS) for found in walk(cfg.get(key), key)):
         for key in {'interval', 'val_interval'} & set(part):

@@ -5,7 +5,7 @@
     found.stop()           # raises `Refusal`, a `UserError`, if there are errors
 
 The rows are in `data_rules.py` and `training_rules.py`; docs/reference/rules.md is made from them. What an argument of
-a Python call gets wrong is no finding but an exception.
+a Python call gets wrong is not a finding but an exception.
 """
 
 from tokennorm.findings.collecting import (

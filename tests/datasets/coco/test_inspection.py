@@ -7,18 +7,14 @@ import re
 import shutil
 from dataclasses import replace
 
-import cv2
-import numpy as np
 import pytest
 from PIL import Image
 from pycocotools import mask as coco_masks
 
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.coco_files import edit
-from tokennorm.datasets import image_files
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits, mask_problem
-from tokennorm.datasets.image_files import open_image
 
 
 @pytest.fixture(scope='module')
@@ -257,44 +253,10 @@ def test_more_crowds_with_run_lengths_than_coco_has_are_named(data, mask):
     assert any(line.startswith('train: crowds') for line in inspect(data).warnings) == bool(mask)
 
 
-@pytest.mark.parametrize('many', [5000, 1], ids=['threads', 'processes'])
-def test_image_files(data, many, monkeypatch):
-    monkeypatch.setattr(image_files, 'MANY', many)
-    images = json.loads((data / 'annotations/train.json').read_text())['images']
-    names, ids = [image['file_name'] for image in images], [image['id'] for image in images]
-    paths = [data / 'images' / 'train' / name for name in names]
-    paths[0].unlink()
-    paths[1].write_bytes(b'')
-    paths[5].write_bytes(b'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n')
-    paths[2].write_bytes(paths[2].read_bytes()[:-200])
-    cv2.imwrite(str(paths[3]), np.zeros((32, 48, 3), np.uint8))
-    paths[4].write_bytes(paths[4].read_bytes() + b'tail' * 50)  # bytes behind the end do no harm
-    found = inspect(data)
-    assert found.errors == [
-        'train: image files whose size, after rotation by EXIF, is not that of the annotation file, so that boxes '
-        f'are misplaced: {names[3]} (id {ids[3]}, 48x32, annotated 48x48)',
-        f'train: image files missing in {data}/images/train: {names[0]} (id {ids[0]})',
-        f'train: image files that cannot be used (it cannot be decoded) in {data}/images/train: '
-        f'2 ({names[1]} (id {ids[1]}), {names[2]} (id {ids[2]}))',
-        'train: image files that are pointers of Git LFS (`git lfs pull` gets them) in '
-        f'{data}/images/train: {names[5]} (id {ids[5]})',
-    ]
-    assert found.warnings == []
-
-
 def encoded(image, kind, **more):
     file = io.BytesIO()
     image.save(file, kind, **more)
     return file.getvalue()
-
-
-@pytest.mark.parametrize('kind', ['JPEG', 'PNG', 'WEBP', 'TIFF'])
-@pytest.mark.parametrize('orientation', [1, 3, 6])
-def test_sizes_are_those_that_training_reads(tmp_path, kind, orientation):
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    (tmp_path / 'a').write_bytes(encoded(Image.new('RGB', (40, 24)), kind, exif=exif))
-    assert open_image(tmp_path, 'a') == ('', (40, 24) if orientation < 5 else (24, 40), orientation > 1)
 
 
 def test_images_that_exif_turns_are_counted(data):

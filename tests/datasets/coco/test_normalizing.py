@@ -1,8 +1,6 @@
 """Annotations of every program become one canonical form, or one line that names the file and the remedy."""
 
 import json
-import os
-import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -414,32 +412,6 @@ def test_a_group_with_the_name_of_its_class(root, is_used):
     assert 'train: category that only groups others, left out: cat' in found.warnings
     assert [one['name'] for one in splits['val'].content['categories']] == ['cat', 'dog']
     assert splits['val'].objects_by_class() == dict(cat=4, dog=4)
-
-
-def test_accents_of_macos(root):
-    (root / 'train' / '0.png').rename(root / 'train' / unicodedata.normalize('NFD', 'é.png'))
-    splits = find_splits(write(root, lambda c: c['images'][0].update(file_name='é.png'), val=nothing))
-    assert inspect_splits(splits).errors == []
-
-
-def test_folders_with_the_same_names_are_named(root):
-    (root / 'train' / 'masks').mkdir()
-    (root / 'train' / 'images').mkdir()
-    for i in range(4):
-        os.link(root / 'train' / f'{i}.png', root / 'train' / 'masks' / f'{i}.png')
-        (root / 'train' / f'{i}.png').rename(root / 'train' / 'images' / f'{i}.png')
-    splits = find_splits(write(root))
-    assert splits['train'].image_dir == root / 'train' / 'images'
-    assert 'several folders have images of the listed names' in inspect_splits(splits).warnings[0]
-    assert splits['val'].notes == []
-
-
-def test_a_name_that_may_mean_several_files_stays_missing(root):
-    for i in range(2):
-        (root / f'copy{i}').mkdir()
-        os.link(root / 'train' / '0.png', root / f'copy{i}' / 'x.png')
-    write(root, lambda c: c['images'][0].update(file_name='elsewhere/x.png'))
-    assert any('missing' in line and 'elsewhere/x.png' in line for line in inspect_splits(find_splits(root)).errors)
 
 
 def test_two_classes_in_one_place_are_two_objects():

@@ -91,7 +91,7 @@ class Run:
         (dict(schedulers=cosine(), lr=0.1), dict(schedulers=steps(), lr=0.2), ['lr', 'schedule']),
     ],
 )
-@pytest.mark.parametrize('iterations', [7, 15, 20])
+@pytest.mark.parametrize('iterations', [7, 14, 15, 20])  # 14: the epoch ends with the next one
 def test_a_resumed_run_has_the_settings_of_its_command(before, after, names, iterations):
     old = Run(**before)
     old.train(iterations)

@@ -5,7 +5,6 @@ import torch
 from mmengine.config import Config
 from mmengine.hooks import CheckpointHook
 from mmengine.runner import Runner
-from torch.utils.data import SequentialSampler
 
 from tests.helpers.cases import fast_first
 from tests.helpers.checkpoints import assert_same, assert_same_weights
@@ -19,7 +18,6 @@ from tests.helpers.toy_training import (
     train,
 )
 from tokennorm.checkpoints.finding import newest_checkpoint
-from tokennorm.engine.resume.sampler import ResumableBatchSampler
 from tokennorm.engine.resume.training_state import make_resumable
 from tokennorm.engine.runner import _load_checkpoint
 
@@ -116,20 +114,6 @@ def test_only_the_checkpoint_hook_of_mmengine_is_replaced(kind):
     cfg.default_hooks.checkpoint.type = 'mine.CheckpointHook'
     make_resumable(cfg)
     assert cfg.default_hooks.checkpoint.type == 'mine.CheckpointHook'
-
-
-def test_samples_of_mixed_batch_sizes_have_their_own_seeds():
-    batches = [[5, 1, 2, 7], [3, 4], [0, 6, 8, 9], [2, 1]]
-    sampler = ResumableBatchSampler([], [4, 2], dict(type=lambda sampler, batch_size: batches))
-    numbers = [draw.number for batch in sampler for draw in batch]
-    assert len(set(numbers)) == len(numbers) == 12
-
-
-def test_too_little_data_for_a_batch_raises():
-    sampler = ResumableBatchSampler(SequentialSampler(range(3)), 4, drop_last=True)
-    assert sampler.skip(0) == 0
-    with pytest.raises(ValueError, match=r'3 samples give no batch of 4'):
-        sampler.skip(2)
 
 
 def validations(runner):

@@ -47,9 +47,9 @@ first run of `pvt_mini_fair`, after a pilot of two arms (seed 10: pool 1 22.4, w
 E. As A, 4 epochs, seeds 10 and 11:
    `DTN 20x, pool 1`; `DTN 20x, pool 1, heads 4 4 4 8`; `LN, heads 4 4 4 8`; `local 1x`, the local norm at the common
    rate; `DTN 20x, pools 8 4 2`, which pool each of the three stages to 2 x 2.
-   Rule: an arm of DTN whose mean of the two seeds is above that of DTN 20x with the same seeds (24.64) - 0.5 goes on to
-   16 epochs with seeds 20 and 21, and to nuclei (longer.py, `pvt_mini_fair`). `local 1x` goes there in any case. If no
-   arm does, the verdict stands for a DTN that is pooled as it was, and each page that has it says so. All differences
+   Rule: an arm of DTN whose mean of the two seeds is above that of DTN 20x with the same seeds (24.64) - 0.5 is
+   trained for 16 epochs with seeds 20 and 21, and on nuclei (longer.py, `pvt_mini_fair`). `local 1x` is, in any case.
+   If no arm passes, the verdict is about a DTN that is pooled as it was, and each page that has it says so. All differences
    are secondary: they get intervals, and no correction.
 """
 

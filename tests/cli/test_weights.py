@@ -1,0 +1,13 @@
+"""`tokennorm weights`."""
+
+from tokennorm.cli.main import main
+from tokennorm.published import PUBLISHED
+
+
+def test_weights_command_lists_names_and_files(capsys):
+    main(['weights'])
+    rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line}
+    assert rows.keys() >= PUBLISHED.keys()
+    row = rows['mask-rcnn_swin-t']
+    assert row[1:5] == ['mask-rcnn_swin-t-p4-w7_fpn_1x_coco', '46.0', '41.6', '191']
+    assert row[5] == PUBLISHED['mask-rcnn_swin-t'].url

@@ -1,0 +1,85 @@
+"""Image files: what is data, and sizes as training reads them."""
+
+import io
+import json
+import os
+import shutil
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from experiments.shapes import make_shapes_dataset
+from tokennorm.datasets import image_files
+from tokennorm.datasets.coco.folder import find_coco_splits
+from tokennorm.datasets.coco.inspection import inspect_splits
+from tokennorm.datasets.image_files import list_files, list_images, open_image
+
+
+@pytest.fixture(scope='module')
+def sound(tmp_path_factory):
+    return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=8, num_val=6, image_size=48)
+
+
+@pytest.fixture
+def data(sound, tmp_path):
+    """A copy of a sound dataset, to damage."""
+    return shutil.copytree(sound, tmp_path / 'data')
+
+
+def inspect(root):
+    return inspect_splits(find_coco_splits(root))
+
+
+def encoded(image, kind, **more):
+    file = io.BytesIO()
+    image.save(file, kind, **more)
+    return file.getvalue()
+
+
+def test_what_is_data(root):
+    expected = list_files(root)
+    for name in ('.hidden', '__MACOSX', '@eaDir', '.ipynb_checkpoints'):
+        (root / name).mkdir()
+        os.link(root / 'train' / '0.png', root / name / '0.png')
+    os.link(root / 'train' / '0.png', root / 'train' / '._0.png')
+    for i in range(40):  # 2**40 ways through links
+        (root / 'train' / f'loop{i}').symlink_to(root, target_is_directory=True)
+    assert list_files(root) == expected
+    (root / 'train' / '0.png').rename(root / 'train' / '0.JFIF')
+    assert root / 'train' / '0.JFIF' in list_images(root)
+
+
+@pytest.mark.parametrize('many', [5000, 1], ids=['threads', 'processes'])
+def test_image_files(data, many, monkeypatch):
+    monkeypatch.setattr(image_files, 'MANY', many)
+    images = json.loads((data / 'annotations/train.json').read_text())['images']
+    names, ids = [image['file_name'] for image in images], [image['id'] for image in images]
+    paths = [data / 'images' / 'train' / name for name in names]
+    paths[0].unlink()
+    paths[1].write_bytes(b'')
+    paths[5].write_bytes(b'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n')
+    paths[2].write_bytes(paths[2].read_bytes()[:-200])
+    cv2.imwrite(str(paths[3]), np.zeros((32, 48, 3), np.uint8))
+    paths[4].write_bytes(paths[4].read_bytes() + b'tail' * 50)  # bytes behind the end do no harm
+    found = inspect(data)
+    assert found.errors == [
+        'train: image files whose size, after rotation by EXIF, is not that of the annotation file, so that boxes '
+        f'are misplaced: {names[3]} (id {ids[3]}, 48x32, annotated 48x48)',
+        f'train: image files missing in {data}/images/train: {names[0]} (id {ids[0]})',
+        f'train: image files that cannot be used (it cannot be decoded) in {data}/images/train: '
+        f'2 ({names[1]} (id {ids[1]}), {names[2]} (id {ids[2]}))',
+        'train: image files that are pointers of Git LFS (`git lfs pull` gets them) in '
+        f'{data}/images/train: {names[5]} (id {ids[5]})',
+    ]
+    assert found.warnings == []
+
+
+@pytest.mark.parametrize('kind', ['JPEG', 'PNG', 'WEBP', 'TIFF'])
+@pytest.mark.parametrize('orientation', [1, 3, 6])
+def test_sizes_are_those_that_training_reads(tmp_path, kind, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    (tmp_path / 'a').write_bytes(encoded(Image.new('RGB', (40, 24)), kind, exif=exif))
+    assert open_image(tmp_path, 'a') == ('', (40, 24) if orientation < 5 else (24, 40), orientation > 1)

@@ -1,0 +1,55 @@
+"""Splits of a folder: subsets of a project, and a class that one split lacks."""
+
+import pytest
+
+from tests.helpers.data_folders import objects
+from tokennorm.datasets.coco.inspection import inspect_splits
+from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.image_files import list_images
+from tokennorm.datasets.splitting import find_unsplit
+
+CVAT = """<annotations><meta><task><labels><label><name>cat</name></label></labels></task></meta>
+{}</annotations>"""
+
+
+def test_subsets_of_a_project_of_cvat_are_its_splits(root):
+    box = '<box label="cat" xtl="{0}" ytl="{0}" xbr="40" ybr="40" occluded="0" z_order="0"/>'
+    entries = [
+        f'<image id="{i}" name="{i}.png" subset="{subset}" width="96" height="64">{box.format(10 + i)}</image>'
+        for i, subset in enumerate(['Train', 'Train', 'Train', 'Extra', 'Validation', 'Validation'])
+    ]
+    (root / 'annotations.xml').write_text(CVAT.format(''.join(entries)))
+    splits = find_splits(root)
+    assert objects(splits['train']).keys() == {'0.png', '1.png', '2.png'}
+    assert objects(splits['val'])['5.png'] == (96, 64, ('cat', 15, 15, 25, 25, 625))
+    assert len(splits['val'].content['annotations']) == 2
+    assert 'images of subsets that name no split, left out: 1' in splits['train'].notes
+    entries.append(entries.pop(0))  # the order of the images is not that of the splits
+    (root / 'annotations.xml').write_text(CVAT.format(''.join(entries[::-1])))
+    assert list(find_splits(root)) == ['train', 'val']
+    one = CVAT.format(''.join(entries[:3]))  # of a task, whose one subset says nothing about its files
+    for name in ('train', 'val'):
+        (root / f'{name}.xml').write_text(one)
+    assert len(find_splits(root)['val'].content['images']) == 3
+    (root / 'val.xml').write_text(CVAT.format(''.join(entries))[:-30])
+    with pytest.raises(ValueError, match=r'val\.xml cannot be read'):
+        find_splits(root)
+    with pytest.raises(ValueError, match='is divided already, by the subsets of its images: use the folder'):
+        find_unsplit(root / 'annotations.xml')
+
+
+def test_a_class_that_one_split_lacks(root):
+    """DOTA has no list of classes."""
+    for name, kind in (('train', 'cat'), ('val', 'dog')):
+        (root / name / 'labelTxt').mkdir()
+        for path in list_images(root / name):
+            (root / name / 'labelTxt' / f'{path.stem}.txt').write_text(f'10 10 30 10 30 30 10 30 {kind} 0\n')
+    splits = find_splits(root)
+    assert [[one['name'] for one in splits[name].content['categories']] for name in ('train', 'val')] == [
+        ['cat', 'dog'],
+        ['cat', 'dog'],
+    ]
+    assert objects(splits['val'])['4.png'][2][0] == 'dog'
+    found = inspect_splits(splits)
+    assert found.errors == []
+    assert any('classes with objects of which train has none' in line for line in found.warnings)

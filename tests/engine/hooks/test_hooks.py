@@ -1,0 +1,124 @@
+"""Hooks of training: those that a config has already, the best checkpoint, and intervals."""
+
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+
+from tests.helpers.configs import small_config
+from tokennorm.engine import recipe
+from tokennorm.engine.epochs import set_epochs
+from tokennorm.engine.hooks import check_metrics, use_training_hooks
+from tokennorm.engine.recipe import use_coco_metric
+from tokennorm.messages import UserError
+
+CONFIGS = Path(__file__).resolve().parents[3] / 'configs'
+
+
+COCO_CONFIGS = sorted(path for path in CONFIGS.rglob('*.py') if '_1x_coco' in path.name)
+
+
+@pytest.mark.parametrize(
+    ('evaluator', 'metric'),
+    [
+        (dict(type='CocoMetric', metric='bbox'), 'coco/bbox_mAP'),
+        (dict(type='tokennorm.CocoMetric', metric=['bbox', 'segm']), 'coco/segm_mAP'),
+        ([dict(type='CocoMetric', metric='bbox', prefix='mine')], 'mine/bbox_mAP'),
+        (dict(type='CocoMetric', metric=['proposal']), 'coco/AR@100'),
+        (dict(type='CocoMetric', metric_items=['mAP_50', 'mAP']), 'coco/bbox_mAP_50'),
+        (dict(type='VOCMetric'), None),
+    ],
+)
+def test_the_best_checkpoint_is_by_box_or_mask_ap(evaluator, metric):
+    cfg = small_config(val_evaluator=evaluator)
+    use_training_hooks(cfg)
+    hook = cfg.default_hooks.checkpoint
+    assert hook.max_keep_ckpts == 2
+    assert hook.get('save_best') == metric
+    cfg.default_hooks.checkpoint = dict(type='CheckpointHook', save_best='x', max_keep_ckpts=5)
+    use_training_hooks(cfg)
+    assert cfg.default_hooks.checkpoint == dict(type='CheckpointHook', save_best='x', max_keep_ckpts=5)
+    if isinstance(evaluator, dict) and metric is not None:
+        with pytest.raises(UserError, match=f'no metric x; there are {metric}'):
+            check_metrics(cfg)
+        cfg.default_hooks.checkpoint.save_best = [metric, metric]
+        for auto in ('auto', ('auto',), ['auto', metric]):
+            cfg.default_hooks.checkpoint.save_best = auto
+            check_metrics(cfg)
+            assert (cfg.default_hooks.checkpoint.save_best, cfg.default_hooks.checkpoint.rule) == (metric, 'greater')
+        cfg.default_hooks.checkpoint.save_best = [metric, metric]
+        cfg.param_scheduler = [dict(type='ReduceOnPlateauLR')]
+        with pytest.raises(UserError, match=f'no metric loss; there are {metric}'):
+            check_metrics(cfg)
+        cfg.param_scheduler[0].monitor = metric
+        with pytest.raises(UserError, match=f"would reduce the rate while {metric} rises: set rule='greater'"):
+            check_metrics(cfg)
+        cfg.param_scheduler[0].rule = 'greater'
+        check_metrics(cfg)
+        assert cfg.default_hooks.checkpoint.save_best == metric
+
+
+def test_hooks_of_a_foreign_config_are_not_doubled():
+    average, stop = dict(type='EMAHook', momentum=0.1), dict(type='EarlyStoppingHook', monitor='loss')
+    checkpoint = dict(type='CheckpointHook', interval=3, max_keep_ckpts=1)
+    cfg = small_config(default_hooks=dict(ema=average, stop=stop), custom_hooks=[checkpoint])
+    use_training_hooks(cfg, ema=True, patience=2)
+    hooks = [hook.type for hook in [*cfg.custom_hooks, *cfg.default_hooks.values()]]
+    assert sorted(hooks) == sorted(
+        [
+            'EMAHook',
+            'CheckpointHook',
+            *(f'tokennorm.{name}Hook' for name in ('NonFinite', 'Report', 'Lambda', 'EarlyStopping')),
+        ]
+    )
+    assert (cfg.default_hooks.checkpoint.interval, cfg.default_hooks.checkpoint.max_keep_ckpts) == (3, 1)
+    cfg = small_config(default_hooks=dict(checkpoint=dict(type='CheckpointHook')), custom_hooks=[checkpoint])
+    use_training_hooks(cfg, own_data=False)  # a recipe as it is
+    assert checkpoint in cfg.custom_hooks
+    assert 'max_keep_ckpts' not in cfg.default_hooks.checkpoint
+    cfg = small_config(custom_hooks=[stop])  # mmengine's forgets its count when training is resumed
+    use_training_hooks(cfg)
+    assert cfg.custom_hooks[0] == dict(type='tokennorm.EarlyStoppingHook', monitor='loss')
+
+
+def test_a_loop_of_teacher_and_student_keeps_its_own_names():
+    cfg = small_config(val_cfg=dict(type='TeacherStudentValLoop'), val_evaluator=dict(type='CocoMetric'))
+    use_training_hooks(cfg)
+    assert 'save_best' not in cfg.default_hooks.checkpoint
+
+
+def test_a_loop_of_iterations_counts_them_everywhere():
+    cfg = small_config(train_cfg=dict(type='IterBasedTrainLoop', max_iters=90, val_interval=30))
+    use_training_hooks(cfg)
+    assert (cfg.default_hooks.checkpoint.by_epoch, cfg.default_hooks.checkpoint.interval) == (False, 30)
+    assert cfg.log_processor.by_epoch is False
+
+
+@pytest.mark.parametrize(('hook', 'interval'), [(dict(interval=50), 6), (dict(interval=500, by_epoch=False), 500)])
+def test_checkpoints_are_as_often_unless_they_count_iterations(hook, interval):
+    cfg = small_config()
+    cfg.default_hooks = dict(checkpoint=dict(type='CheckpointHook', **hook))
+    set_epochs(cfg, 60, 60)
+    use_training_hooks(cfg, most_epochs=recipe.most_epochs_between(cfg))
+    assert cfg.default_hooks.checkpoint.interval == interval
+
+
+@pytest.mark.parametrize('config', COCO_CONFIGS[::10], ids=lambda path: path.stem)
+def test_coco_configs_get_metric_and_hooks(config):
+    cfg = Config.fromfile(config)
+    before = [str(hook.type) for hook in cfg.get('custom_hooks') or []]
+    for _ in range(2):
+        use_coco_metric(cfg)
+        use_training_hooks(cfg)
+    assert cfg.val_evaluator.type == cfg.test_evaluator.type == 'tokennorm.CocoMetric'
+    after = [str(hook.type) for hook in cfg.custom_hooks]
+    assert sorted(after) == sorted({*before, 'tokennorm.ReportHook', 'tokennorm.LambdaHook'})
+
+
+def test_classifiers_log_lambda():
+    cfg = Config.fromfile(CONFIGS / 'imagenet' / 'pvt-tiny_8xb128_in1k.py')
+    hooks, evaluator = list(cfg.get('custom_hooks') or []), dict(cfg.val_evaluator)
+    use_coco_metric(cfg)
+    use_training_hooks(cfg)
+    assert list(cfg.custom_hooks) == [*hooks, dict(type='tokennorm.LambdaHook', interval=100)]
+    assert cfg.val_evaluator == evaluator

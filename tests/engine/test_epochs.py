@@ -1,0 +1,91 @@
+"""Epochs: the stages of a recipe follow its length, and training validates ten times."""
+
+import copy
+
+import pytest
+from mmengine.config import Config
+
+from tests.helpers.configs import small_config
+from tokennorm.config.paths import config as config_path
+from tokennorm.config.tree import walk
+from tokennorm.engine import recipe
+from tokennorm.engine.epochs import describe_late_stages, set_epochs
+from tokennorm.engine.options import TrainOptions
+from tokennorm.messages import UserError
+from tokennorm.plan import Plan
+
+STAGES = [  # a part of a recipe of 300 epochs, where it is, and its values for 30, 2 and 1 epochs
+    (
+        'custom_hooks',
+        [dict(type='PipelineSwitchHook', switch_epoch=280, switch_pipeline=[])],
+        'switch_epoch',
+        (28, 1, 0),
+    ),
+    ('custom_hooks', [dict(type='YOLOXModeSwitchHook', num_last_epochs=15)], 'num_last_epochs', (2, 1, 0)),
+    ('custom_hooks', [dict(type='YOLOXModeSwitchHook')], 'num_last_epochs', (2, 1, 0)),  # by its default
+    ('custom_hooks', [dict(type='EMAHook', begin_epoch=0)], 'begin_epoch', (0, 0, 0)),
+    ('custom_hooks', [dict(type='Mine', stop_epoch=300)], 'stop_epoch', (30, 2, 1)),
+    ('custom_hooks', [dict(type='Mine', stop_epoch=400, by_epoch=False)], 'stop_epoch', (400, 400, 400)),
+    ('custom_hooks', [dict(type='Mine', by_epoch=True, interval=100)], 'interval', (100, 100, 100)),
+    ('default_hooks', dict(checkpoint=dict(type='CheckpointHook', save_begin=150)), 'save_begin', (15, 1, 0)),
+    ('model', dict(type='TOOD', train_cfg=dict(initial_epoch=100)), 'initial_epoch', (10, 1, 0)),
+]
+
+
+@pytest.mark.parametrize(('place', 'part', 'key', 'values'), STAGES)
+def test_stages_of_a_recipe_follow_its_length(place, part, key, values):
+    for epochs, value in zip((30, 2, 1), values, strict=True):
+        loop = dict(max_epochs=300, val_begin=150, val_interval=10, dynamic_intervals=[(280, 1)])
+        cfg = small_config(**{'train_cfg': loop, place: copy.deepcopy(part)})
+        set_epochs(cfg, epochs, 300)
+        found = [step for _, step in walk(cfg[place]) if key in step]
+        assert [step[key] for step in found] == [value]
+        assert cfg.train_cfg == dict(
+            max_epochs=epochs,
+            val_begin={30: 15, 2: 1, 1: 0}[epochs],
+            val_interval=10,
+            dynamic_intervals=[({30: 28, 2: 1, 1: 0}[epochs], 1)],
+        )
+
+
+def test_stages_after_the_end_are_named():
+    hooks = [dict(type='PipelineSwitchHook', switch_epoch=280), dict(type='YOLOXModeSwitchHook', num_last_epochs=15)]
+    hooks += [dict(type='EMAHook', begin_epoch=15), dict(type='Mine', every_n_epochs=300)]
+    checkpoint = dict(checkpoint=dict(type='CheckpointHook', save_begin=50))
+    cfg = small_config(train_cfg=dict(max_epochs=50, val_interval=99), custom_hooks=hooks, default_hooks=checkpoint)
+    said = 'Training has 50 epochs, so that these never happen: custom_hooks[0].switch_epoch=280'
+    assert describe_late_stages(cfg) == [said]
+    cfg.train_cfg.max_epochs = 281
+    assert describe_late_stages(cfg) == []
+    cfg.train_cfg.max_epochs = 15
+    assert describe_late_stages(cfg)[0].endswith(
+        'switch_epoch=280, custom_hooks[1].num_last_epochs=15, default_hooks.checkpoint.save_begin=50'
+    )
+
+
+@pytest.mark.parametrize('hook', [dict(type='PipelineSwitchHook'), dict(type='mmdet.PipelineSwitchHook')])
+@pytest.mark.parametrize(('epoch', 'never'), [(49, False), (50, True), (51, True)])
+def test_a_switch_at_the_end_of_training_is_named(hook, epoch, never):
+    """Epochs of a switch count from 0: the last of 50 is the 49th."""
+    cfg = small_config(train_cfg=dict(max_epochs=50), custom_hooks=[hook | dict(switch_epoch=epoch)])
+    expected = f'Training has 50 epochs, so that these never happen: custom_hooks[0].switch_epoch={epoch}'
+    assert describe_late_stages(cfg) == [expected] * never
+
+
+def test_a_length_with_too_few_epochs_for_its_stages_is_refused():
+    stages = [dict(action_epoch=0), dict(action_epoch=100), dict(action_epoch=200), dict(action_epoch=290)]
+    cfg = small_config(train_cfg=dict(max_epochs=300), custom_hooks=[dict(type='SwitchRecipeHook', schedule=stages)])
+    with pytest.raises(UserError, match=r'--epochs 3: custom_hooks\[0\].schedule has 4 stages, .* at least 5 epochs'):
+        set_epochs(copy.deepcopy(cfg), 3, 300)
+    set_epochs(cfg, 5, 300)
+    assert [one['action_epoch'] for one in cfg.custom_hooks[0].schedule] == [0, 2, 3, 4]
+    with pytest.raises(UserError, match='counts iterations'):
+        set_epochs(small_config(train_cfg=dict(max_iters=300)), 3, None)
+
+
+@pytest.mark.parametrize(('epochs', 'interval'), [(60, 6), (12, 1), (3, 1), (200, 12)])
+def test_training_validates_ten_times(epochs, interval):
+    cfg = Config.fromfile(config_path('retinanet_pvt-mini_fpn_bccd'))
+    cfg.train_cfg.val_interval = 12
+    recipe.apply_options(Plan(cfg), TrainOptions('retinanet_pvt-mini_fpn_bccd', '.', epochs=epochs))
+    assert (cfg.train_cfg.max_epochs, cfg.train_cfg.val_interval) == (epochs, interval)

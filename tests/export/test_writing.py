@@ -1,0 +1,80 @@
+"""Files that are written: formats, metadata, precision, and a size that the backbone fixes."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.helpers.exporting import (
+    CLASSES,
+    PVT,
+    build,
+    config,
+    write,
+)
+from tokennorm.export.detector import WholeDetector
+from tokennorm.export.writing import describe, export_detector, trace, write_openvino
+from tokennorm.inference.runtime import (
+    ExportedDetector,
+)
+from tokennorm.messages import UserError
+
+GUIDE = Path(__file__).resolve().parents[2] / 'docs' / 'guides' / 'export.md'
+
+
+@pytest.mark.slow
+def test_float16_finds_the_same_in_fewer_bytes(tmp_path):
+    """Of a float32 model, which is left as it is."""
+    cfg = config('mask-rcnn', PVT | dict(arch=PVT['arch'] | dict(embed_dims=(64,), mlp_ratios=(8,))), channels=(64,))
+    model = build(cfg)
+    found, sizes = [], []
+    image = np.random.default_rng(0).integers(0, 256, (300, 420, 3), dtype=np.uint8)
+    for half in (False, True):
+        path = write(cfg, model, tmp_path / f'{half}.onnx', half, dynamic=False)
+        detector = ExportedDetector(path, threads=1)
+        detector.metadata['resize'] = None
+        found.append(detector([image, image], batch_size=2)[0])
+        sizes.append(path.stat().st_size)
+    expected, actual = found
+    assert len(expected.scores) > 10
+    np.testing.assert_allclose(actual.scores[:10], expected.scores[:10], atol=1e-2)
+    np.testing.assert_allclose(actual.boxes[0], expected.boxes[0], atol=0.5)
+    assert (actual.masks[0] == expected.masks[0]).mean() > 0.99
+    assert all(p.dtype == torch.float32 for p in model.parameters())
+    assert sizes[1] < 0.8 * sizes[0]
+
+
+@pytest.mark.slow
+def test_the_documented_snippet_runs_a_pt2_file(tmp_path, monkeypatch):
+    cfg = config()
+    detector = WholeDetector(build(cfg))
+    metadata = describe(detector, cfg, dict(classes=CLASSES), 'tiny.py', '')
+    export_detector(detector, metadata, tmp_path / 'detector.pt2')
+    (snippet,) = re.findall(r'```python\n([^`]*torch\.export\.load.*?)```', GUIDE.read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    values = {}
+    exec(snippet, values)
+    assert values['classes'] == list(CLASSES)
+    images, sizes = torch.rand(3, 3, 70, 99) * 255, torch.tensor([[70, 99], [60, 99], [70, 50]])
+    with torch.no_grad():
+        for actual, expected in zip(values['detect'](images, sizes), detector(images, sizes), strict=True):
+            torch.testing.assert_close(actual, expected)
+
+
+def test_an_openvino_model_has_the_metadata(model_file, tmp_path):
+    write_openvino(model_file.read_bytes(), ExportedDetector(model_file)._session.texts, tmp_path / 'm.xml')
+    detector = ExportedDetector(tmp_path / 'm.xml', threads=1)
+    assert detector.metadata == ExportedDetector(model_file).metadata
+    np.testing.assert_array_equal(detector([np.zeros((32, 48, 3), np.uint8)])[0].boxes, [[2, 3, 10, 15]])
+
+
+def test_a_backbone_of_one_size_is_named():
+    class Fixed(torch.nn.Module):
+        def forward(self, images, sizes):
+            assert images.shape[2] == 224, 'Input height'
+            return images + sizes.sum()
+
+    with pytest.raises(UserError, match=r'images of any size: Input height. If its backbone is a ViT of timm'):
+        trace(Fixed())
