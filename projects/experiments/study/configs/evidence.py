@@ -49,8 +49,8 @@ E. As A, 4 epochs, seeds 10 and 11:
    rate; `DTN 20x, pools 8 4 2`, which pool each of the three stages to 2 x 2.
    Rule: an arm of DTN whose mean of the two seeds is above that of DTN 20x with the same seeds (24.64) - 0.5 is
    trained for 16 epochs with seeds 20 and 21, and on nuclei (longer.py, `pvt_mini_fair`). `local 1x` is, in any case.
-   If no arm passes, the verdict is about a DTN that is pooled as it was, and each page that has it says so. All differences
-   are secondary: they get intervals, and no correction.
+   If no arm passes, the verdict is about a DTN that is pooled as it was, and each page that has it says so. All
+   differences are secondary: they get intervals, and no correction.
 """
 
 seeds = (10, 11, 12, 100)
