@@ -29,7 +29,8 @@ def test_a_step_records_the_difference_and_keeps_what_the_user_sets(capsys):
     assert records(plan, Rank.DATA) == {'model.head.num_classes': (80, 3), 'model.head.weights.0.scale': (1, 5)}
     assert step.kept == ['model.head.weights.1.scale']
     assert [one.scale for one in plan.cfg.model.head.weights] == [5, 7]
-    line = 'model.head.num_classes=3 (recipe: 80), model.head.weights.0.scale=5 (recipe: 1)'
+    plan.finish()
+    line = 'model.head.num_classes=3 (was 80), model.head.weights.0.scale=5 (was 1)'
     kept = '; as --cfg-options set it: model.head.weights.1.scale'
     assert capsys.readouterr().out == f'--data: 3 classes: {line}{kept}\n'
 
@@ -68,7 +69,14 @@ def test_removed_and_new_entries_are_records_too(capsys):
     with plan.step(Rank.OPTION, 'all new'):
         del plan.cfg.model.head.weights
         plan.cfg.model['mask.head'] = [1, 2]  # a dot in a name
-    assert capsys.readouterr().out == 'all new: model.head.weights removed, model.mask.head=[1, 2]\n'
+    with plan.step(Rank.OPTION, 'once'):
+        plan.cfg.train_cfg.max_epochs = 1
+    with plan.step(Rank.OPTION, 'twice'):
+        plan.cfg.train_cfg.max_epochs = 2
+    plan.finish()
+    assert capsys.readouterr().out == (
+        'all new: model.head.weights removed, model.mask.head=[1, 2]\ntwice: train_cfg.max_epochs=2 (was 1)\n'
+    )
 
 
 def test_the_recipe_stays_as_it_was():

@@ -28,16 +28,21 @@ class Rank(IntEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """An entry that was changed: its path, `a.b.0.c`, and its value before and after."""
+    """An entry that was changed: its keys, and its value before and after."""
 
-    path: str
+    keys: tuple[Any, ...]
     value: Any
     before: Any
     rank: Rank
     why: str
 
+    @property
+    def path(self) -> str:
+        """Its path as `--cfg-options` has it, `a.b.0.c`."""
+        return '.'.join(map(str, self.keys))
+
     def __str__(self) -> str:
-        before = '' if self.before is _ABSENT or isinstance(self.before, Mapping) else f' (recipe: {self.before})'
+        before = '' if self.before is _ABSENT or isinstance(self.before, Mapping) else f' (was {self.before})'
         return f'{self.path} removed' if self.value is _ABSENT else f'{self.path}={self.value}{before}'
 
 
@@ -47,12 +52,16 @@ class Step:
 
     rank: Rank
     why: str
+    shows: bool = True
     changes: list[Change] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
 
-    def __str__(self) -> str:
-        """One line: the decision and the difference that it made."""
-        shown, more = ', '.join(map(str, self.changes[:_MOST_SHOWN])), len(self.changes) - _MOST_SHOWN
+    def line(self, cfg: Config) -> str:
+        """Returns the decision and the difference that it made in a config; '' where nothing is left of it."""
+        changes = [one for one in self.changes if _value_at(cfg._cfg_dict, one.keys) == one.value]
+        if not changes:
+            return ''
+        shown, more = ', '.join(map(str, changes[:_MOST_SHOWN])), len(changes) - _MOST_SHOWN
         if more > 0:
             shown += f' and {more} more'
         kept = f'; as --cfg-options set it: {shorten(self.kept, _MOST_SHOWN)}' if self.kept else ''
@@ -97,12 +106,11 @@ class Plan:
     def step(self, rank: Rank, why: str, show: bool = True) -> Iterator[Step]:
         """Records what the block changes in the config, and takes back what a higher rank has set before.
 
-        The block may set `why` of the step. If something has changed, the step is printed in one line.
+        With `show`, what is left of the step in the end is printed in one line.
         """
         with self._recorded(rank, why) as step:
+            step.shows = show
             yield step
-        if show and step.changes and not self.quiet:
-            print_once(str(step))
 
     def set(self, path: str, value: Any, rank: Rank, why: str, show: bool = True) -> bool:
         """Sets an entry, and returns whether it has; not where a higher rank has set it, or something in it."""
@@ -114,9 +122,14 @@ class Plan:
         return True
 
     def finish(self) -> None:
-        """Sets the user's entries once more: parts that they name may have come into the config since."""
+        """Sets the user's entries once more: parts that they name may have come into the config since.
+
+        Then the changes that are left are printed, a line per decision.
+        """
         with self._recorded(Rank.USER, '--cfg-options'):
             self._merge(must=True)
+        steps = [one for one in self.steps if one.shows and one.rank < Rank.USER and not self.quiet]
+        print_once(*filter(None, (step.line(self.cfg) for step in steps)))
 
     @contextmanager
     def _recorded(self, rank: Rank, why: str) -> Iterator[Step]:
@@ -130,7 +143,7 @@ class Plan:
                 _put(self.cfg._cfg_dict, keys, old)
                 step.kept.append(path)
             else:
-                step.changes.append(Change(path, new, old, rank, step.why))
+                step.changes.append(Change(keys, new, old, rank, step.why))
                 if rank > Rank.RECIPE:
                     self._set_by[path] = max(rank, self._set_by.get(path, rank))
         if step.changes or step.kept:
@@ -182,6 +195,13 @@ def _differences(before: Any, after: Any, keys: tuple[Any, ...] = ()) -> Iterato
             yield from _differences(old, new, (*keys, i))
     elif before is not after and (type(before) is not type(after) or before != after):
         yield keys, before, after
+
+
+def _value_at(node: Any, keys: tuple[Any, ...]) -> Any:
+    for key in keys:
+        inside = key in node if isinstance(node, Mapping) else isinstance(node, list) and key < len(node)
+        node = node[key] if inside else _ABSENT
+    return node
 
 
 def _put(node: Any, keys: tuple[Any, ...], value: Any) -> None:
