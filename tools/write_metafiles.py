@@ -152,8 +152,9 @@ def support_matrix(results: dict[str, dict[str, Entry]]) -> str:
     cells: dict[str, dict[str | None, list[str]]] = {}
     for name in (name for entries in results.values() for name in entries):
         parts = NAME.fullmatch(name)
-        if not re.match('pvt|swin|vit', parts['backbone']) or 'accum' in parts['schedule'] or parts['data'] == 'in21k':
-            continue  # third-party models, and the same models on one GPU or other images
+        other = re.search('accum|augreg|release', parts['schedule'])
+        if not re.match('pvt|swin|vit', parts['backbone']) or other or parts['data'] == 'in21k':
+            continue  # third-party models, and the same models on one GPU, by another recipe or on other images
         row = cells.setdefault(backbone_of(parts['backbone']), {column: [] for column in COLUMNS})
         row[parts['detector']].append(VARIANTS[parts['variant']])
     text = f'| backbone | {" | ".join(COLUMNS.values())} |\n|---{"|---" * len(COLUMNS)}|\n'
@@ -176,6 +177,10 @@ def use_of(folder: str, name: str, table: int | None, pretrained: set[str]) -> s
     if folder == 'imagenet':
         if not re.match('pvt|swin|vit', parts['backbone']):
             return 'a third-party model with DTN'
+        if 'release' in parts['schedule']:
+            return "the recipe of the DTN authors' code" + (': the baseline' if variant == 'LN' else '')
+        if 'augreg' in parts['schedule']:
+            return "big_vision's recipe, for Dual PatchNorm" + (': the baseline' if variant == 'LN' else '')
         if parts['data'] == 'in21k':
             return "ImageNet-21k, a dataset of Dual PatchNorm's paper" + (': the baseline' if variant == 'LN' else '')
         if variant == 'LN':

@@ -1,5 +1,5 @@
-"""ViT with norms after its layers (Dual PatchNorm's comparison), Eq. 6 in its attention (DTN paper, Table 10a), or other
-norms before its attention only (the DTN authors' `vit_s`)."""
+"""ViT with norms after its layers (Dual PatchNorm's comparison), Eq. 6 in its attention (DTN paper, Table 10a), or
+other norms before its attention only (the DTN authors' `vit_s`)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

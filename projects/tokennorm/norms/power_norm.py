@@ -48,10 +48,11 @@ class PowerNorm(GridNorm, TokenNorm):
     """Divides each channel by the root of its running quadratic mean over the tokens of the batches, also in training.
 
     As in the authors' code, each token is first divided by its root mean square, or each group of its channels by
-    theirs, and during a warm-up each channel is divided by the batch's own quadratic mean. The backward pass is the paper's approximation, divided by the psi of the
-    forward pass; the authors' code divides by the batch's psi. Each rank has its own statistics. Padding is normalized
-    by the statistics of the images. With activation checkpointing (`with_cp`) every iteration counts twice, and the
-    backward pass uses the quadratic mean as it is after the forward pass.
+    theirs, and during a warm-up each channel is divided by the batch's own quadratic mean. The backward pass is the
+    paper's approximation, divided by the psi of the forward pass; the authors' code divides by the batch's psi. Each
+    rank has its own statistics. Padding is normalized by the statistics of the images. With activation checkpointing
+    (`with_cp`) every iteration counts twice, and the backward pass uses the quadratic mean as it is after the forward
+    pass.
 
     Args:
         alpha_fwd: Weight of the past in the running quadratic mean.
