@@ -106,8 +106,10 @@ trained on COCO or ImageNet: results on these are those of their authors.
 
 {matrix}
 LN is LayerNorm with the plain stem, DTN replaces the norms inside the blocks, DPN is Dual PatchNorm in the stem.
-`star` is ViT-T\\*, -S\\* or -B\\* of the DTN paper; `p32` has patches of 32 x 32 pixels. PVT with DTN has the heads
-(4, 4, 5, 8) ([why](concepts/dtn.md#options)). Other combinations are options:
+`star` is ViT-T\\*, -S\\* or -B\\* of the DTN paper; `p32` has patches of 32 x 32 pixels; `local` has
+[LocalLayerNorm](concepts/normalizers.md#locallayernorm). PVT with DTN has the heads (4, 4, 5, 8)
+([why](concepts/dtn.md#options)), PVT with LN (1, 2, 5, 8). So a difference of the two may be one of the heads: compare DTN and
+DTN+DPN with LN and DPN of the row `h4458`, which has DTN's heads. Other combinations are options:
 
 ```bash
 # another normalizer or stem; --init FILE for weights that fit it
@@ -140,7 +142,7 @@ FOOTER = """
 
 def backbone_of(name: str) -> str:
     """Common name of a backbone in the names of detectors (`swin-t-p4-w7`) and classifiers (`swin-tiny`): `Swin-T`."""
-    short = re.sub('-(t|s|m|l|b)(iny|mall|edium|arge|ase)', r'-\1', name.removesuffix('-p4-w7'))
+    short = re.sub('-(t|s|m|l|b)(iny|mall|edium|arge|ase)', r'-\1', name.replace('-p4-w7', ''))
     family, _, rest = short.partition('-')
     title = {'pvt': 'PVT', 'pvtv2': 'PVTv2', 'swin': 'Swin', 'vit': 'ViT'}[family]
     size, _, rest = rest.partition('-')
@@ -152,7 +154,7 @@ def support_matrix(results: dict[str, dict[str, Entry]]) -> str:
     cells: dict[str, dict[str | None, list[str]]] = {}
     for name in (name for entries in results.values() for name in entries):
         parts = NAME.fullmatch(name)
-        other = re.search('accum|augreg|release', parts['schedule'])
+        other = re.search('accum|augreg|release|3x', parts['schedule'])
         if not re.match('pvt|swin|vit', parts['backbone']) or other or parts['data'] == 'in21k':
             continue  # third-party models, and the same models on one GPU, by another recipe or on other images
         row = cells.setdefault(backbone_of(parts['backbone']), {column: [] for column in COLUMNS})
@@ -174,6 +176,10 @@ def use_of(folder: str, name: str, table: int | None, pretrained: set[str]) -> s
     """
     parts = NAME.fullmatch(name)
     variant = VARIANTS[parts['variant']]
+    if '-h4458' in name:
+        return 'the control of DTN: its heads without it'
+    if '-local' in name:
+        return 'pretraining for detectors' if folder == 'imagenet' else 'detection after pretraining'
     if folder == 'imagenet':
         if not re.match('pvt|swin|vit', parts['backbone']):
             return 'a third-party model with DTN'
