@@ -115,6 +115,7 @@ def power_norm_step(
     Returns:
         Output, and gradients of x, weight and bias.
     """
+
     def mean_of_groups(t: Tensor) -> Tensor:
         parts = t.chunk(groups, dim=1)
         return torch.cat([part.mean(1, keepdim=True).expand_as(part) for part in parts], dim=1)

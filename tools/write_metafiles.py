@@ -108,14 +108,14 @@ trained on COCO or ImageNet: results on these are those of their authors.
 LN is LayerNorm with the plain stem, DTN replaces the norms inside the blocks, DPN is Dual PatchNorm in the stem.
 `star` is ViT-T\\*, -S\\* or -B\\* of the DTN paper; `p32` has patches of 32 x 32 pixels; `local` has
 [LocalLayerNorm](concepts/normalizers.md#locallayernorm). PVT with DTN has the heads (4, 4, 5, 8)
-([why](concepts/dtn.md#options)), PVT with LN (1, 2, 5, 8). So a difference of the two may be one of the heads: compare DTN and
-DTN+DPN with LN and DPN of the row `h4458`, which has DTN's heads. Other combinations are options:
+([why](concepts/dtn.md#options)), PVT with LN (1, 2, 5, 8), so their difference may be one of the heads. The rows
+`h4458` have LN and DPN with DTN's heads: compare DTN and DTN+DPN with these. Other combinations are options:
 
 ```bash
 # another normalizer or stem; --init FILE for weights that fit it
 --init none --cfg-options model.backbone.token_norm_cfg.type=DTN model.backbone.stem_cfg.type=DualPatchEmbed
-# Mask R-CNN on another size: mask-rcnn_pvt-t_fpn_1x_coco with the weights that the RetinaNet config of the size names
---cfg-options model.backbone.arch=medium model.backbone.drop_path_rate=0.0 model.backbone.init_cfg.checkpoint=URL
+# Mask R-CNN on another size: mask-rcnn_pvtv2-b2_fpn_1x_coco with the weights that its RetinaNet config names
+--cfg-options model.backbone.arch=b4 model.backbone.init_cfg.checkpoint=URL
 ```
 
 In the tables parameters are in millions. FLOPs are billions of multiply-adds for one image: whole detectors at
@@ -157,8 +157,9 @@ def support_matrix(results: dict[str, dict[str, Entry]]) -> str:
         other = re.search('accum|augreg|release|3x', parts['schedule'])
         if not re.match('pvt|swin|vit', parts['backbone']) or other or parts['data'] == 'in21k':
             continue  # third-party models, and the same models on one GPU, by another recipe or on other images
-        row = cells.setdefault(backbone_of(parts['backbone']), {column: [] for column in COLUMNS})
-        row[parts['detector']].append(VARIANTS[parts['variant']])
+        backbone = backbone_of(parts['backbone'].removesuffix('-local'))
+        row = cells.setdefault(backbone, {column: [] for column in COLUMNS})
+        row[parts['detector']].append('local' if '-local' in name else VARIANTS[parts['variant']])
     text = f'| backbone | {" | ".join(COLUMNS.values())} |\n|---{"|---" * len(COLUMNS)}|\n'
     for backbone, row in sorted(cells.items()):
         text += f'| {backbone} | {" | ".join(", ".join(variants) for variants in row.values())} |\n'
