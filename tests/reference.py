@@ -101,10 +101,13 @@ def switchable_norm(x: Tensor, weight: Tensor, bias: Tensor, mean_weight: Tensor
     return weight * (x - mean) / (var + eps) ** 0.5 + bias
 
 
-def power_norm_step(x: Tensor, grad_y: Tensor, state: dict, weight: Tensor, bias: Tensor, eps: float, warmup: int):
+def power_norm_step(
+    x: Tensor, grad_y: Tensor, state: dict, weight: Tensor, bias: Tensor, eps: float, warmup: int, groups: int = 1
+):
     """One training step of PowerNorm (Shen et al., 2020, Algorithms 1 and 2, alpha = 0.9), on tokens (T, C).
 
-    The warm-up and the division of tokens by their root mean square are the authors' code's.
+    The warm-up and the division of tokens, or `groups` of their channels, by their root mean square are the authors'
+    code's.
 
     Args:
         state: `phi` (psi squared) and `nu`, both (C,), and the number `t` of steps so far; changed.
@@ -112,7 +115,12 @@ def power_norm_step(x: Tensor, grad_y: Tensor, state: dict, weight: Tensor, bias
     Returns:
         Output, and gradients of x, weight and bias.
     """
-    power = (x**2).mean(1, keepdim=True) + eps
+
+    def mean_of_groups(t: Tensor) -> Tensor:
+        parts = t.chunk(groups, dim=1)
+        return torch.cat([part.mean(1, keepdim=True).expand_as(part) for part in parts], dim=1)
+
+    power = mean_of_groups(x**2) + eps
     scaled = x / power.sqrt()
     batch_phi = (scaled**2).mean(0)
     state['t'] += 1
@@ -125,7 +133,7 @@ def power_norm_step(x: Tensor, grad_y: Tensor, state: dict, weight: Tensor, bias
     grad_scaled = (grad_z - state['nu'] * z) / psi
     gamma, mean_grad = (z * z).mean(0), (grad_z * z).mean(0)
     state['nu'] = (1 - 0.1 * gamma) * state['nu'] + 0.1 * mean_grad
-    grad_x = grad_scaled / power.sqrt() - x * (grad_scaled * x).mean(1, keepdim=True) / power**1.5
+    grad_x = grad_scaled / power.sqrt() - x * mean_of_groups(grad_scaled * x) / power**1.5
     return weight * z + bias, grad_x, (grad_y * z).sum(0), grad_y.sum(0)
 
 

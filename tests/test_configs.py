@@ -17,17 +17,19 @@ from tokennorm.backbones.pvt_v2 import ARCHS as PVT_V2_ARCHS
 
 TESTED_ELSEWHERE = ('segmentation', 'timm')
 CONFIGS = sorted(path for path in ROOT.glob('[!_]*/*.py') if path.parent.name not in TESTED_ELSEWHERE)
-VARIANTS = [path for path in CONFIGS if re.search(r'-(dtn|dpn)', path.name) and path.parent.name != 'trial']
+VARIANTS = [path for path in CONFIGS if re.search(r'-(dtn|dpn|h4458|local)', path.name) and path.parent.name != 'trial']
 DETECTORS = [path for path in CONFIGS if path.parent.name not in ('imagenet', 'pretrain')]
-NORM_AND_STEM = dict(dtn='model.backbone.token_norm_cfg.', dpn='model.backbone.stem_cfg.')
+NORM_AND_STEM = {'-(dtn|local)': 'model.backbone.token_norm_cfg.', '-dpn': 'model.backbone.stem_cfg.'}
 COCO = [path for path in DETECTORS if path.parent.name not in ('demo', 'trial')]
 ONE_GPU = [path for path in COCO if '_1xb2-accum8-' in path.name]
 # One of each backbone and detector; the slow tests build the others as well. Those for one GPU have the same models.
 QUICK = re.compile(
     r'(?!.*1xb2-accum8)'
     r'(pvt-mini-dtn|(retinanet_(pvt-t|pvtv2-b2|swin-t-p4-w7|vit-s)-dtn-dpn|mask-rcnn_(pvt-t-dpn|swin-t-p4-w7|vit-s))_|'
-    r'^(pvt-tiny|pvtv2-b2|swin-tiny|vit-small)-dtn_)'
+    r'^(pvt-tiny|pvtv2-b2|swin-tiny|vit-small)-dtn_|^pvt-tiny-h4458_|^swin-tiny-local_)'
 )
+# Their smaller sizes differ in nothing else.
+LARGER = re.compile(r'pvt-[sml]|pvtv2-b[345]|swin-[sb]|vit-(b-|base-(?!star))')
 OF_PVT = re.compile(r'(^|_)pvt(?P<v2>v2)?-(tiny|small|large|[tsml]|b\d)[-_]')  # without PVT-mini
 PUBLISHED = {
     'tokennorm.PVT': 'https://github.com/whai362/PVT/releases/download/v2/pvt_{}.pth',
@@ -56,13 +58,20 @@ def name_of(path):
     return str(path.relative_to(ROOT))
 
 
+def cases(paths):
+    """Parameters of a test that builds models: the larger sizes are slow."""
+    marks = {True: pytest.mark.slow, False: ()}
+    sizes = [(path, LARGER.search(path.name.replace('pvt-small', 'pvt-s')) is not None) for path in paths]
+    return [pytest.param(path, id=name_of(path), marks=marks[larger]) for path, larger in sizes]
+
+
 def control_of(path):
-    return path.with_name(re.sub('-(dtn|dpn)', '', path.name))
+    return path.with_name(re.sub('-(dtn|dpn|h4458|local)', '', path.name))
 
 
-def of_pvt_with_dtn(path):
+def has_dtns_heads(path):
     match = OF_PVT.search(path.name)
-    return match is not None and not match['v2'] and '-dtn' in path.name
+    return match is not None and not match['v2'] and re.search('-(dtn|h4458)', path.name) is not None
 
 
 @pytest.fixture(
@@ -84,6 +93,7 @@ def test_builds_a_backbone_of_ours_with_the_norms_of_its_name(built):
     kinds = {type(module).__name__ for module in backbone.modules()}
     assert type(backbone).__module__.startswith('tokennorm.')
     assert ('DTN' in kinds, 'DualPatchEmbed' in kinds) == ('-dtn' in path.name, '-dpn' in path.name)
+    assert ('LocalLayerNorm' in kinds) == ('-local' in path.name)
 
 
 @pytest.mark.parametrize('path', DETECTORS, ids=name_of)
@@ -95,7 +105,7 @@ def test_heads_count_the_classes_of_the_dataset(path):
     assert counts == {classes}
 
 
-@pytest.mark.parametrize('path', VARIANTS, ids=name_of)
+@pytest.mark.parametrize('path', cases(VARIANTS))
 def test_variants_differ_only_in_norm_stem_and_initial_weights(path):
     variant = flatten(resolve(path).to_dict())
     control = flatten(resolve(control_of(path)).to_dict())
@@ -105,15 +115,23 @@ def test_variants_differ_only_in_norm_stem_and_initial_weights(path):
     different = {key for key in different if not key.startswith('model.backbone.norm_cfg')}
     for part, prefix in NORM_AND_STEM.items():
         of_part = {key for key in different if key.startswith(prefix)}
-        assert bool(of_part) == (f'-{part}' in path.name)
+        assert bool(of_part) == (re.search(part, path.name) is not None)
         different -= of_part
-    if of_pvt_with_dtn(path):
+    if has_dtns_heads(path):
         arch = 'model.backbone.arch'
         assert variant[arch] == f'{control[arch]}-dtn'  # the heads of the DTN authors' code
         different -= {arch}
+    if '-release' in path.name:
+        different -= {'optim_wrapper.paramwise_cfg.custom_keys.position.decay_mult'}  # P has weight decay
+    if '-local' in path.name:
+        rate = 'optim_wrapper.paramwise_cfg.custom_keys..depthwise.lr_mult'
+        assert variant[rate] == 20
+        different -= {rate}
     assert different == set()
     if '-dtn' in path.name:
         assert variant['model.backbone.token_norm_cfg.type'] == 'DTN'
+    if '-local' in path.name:
+        assert variant['model.backbone.token_norm_cfg.type'] == 'LocalLayerNorm'
     if '-dpn' in path.name:
         assert variant['model.backbone.stem_cfg.type'] == 'DualPatchEmbed'
 
@@ -122,8 +140,8 @@ def test_variants_differ_only_in_norm_stem_and_initial_weights(path):
 def test_each_pvt_config_states_its_heads(path):
     arch = resolve(path).model.backbone.arch
     heads = {**PVT_ARCHS, **PVT_V2_ARCHS}[arch]['num_heads']
-    assert heads == ((4, 4, 5, 8) if of_pvt_with_dtn(path) else (1, 2, 5, 8))
-    if '-dtn' in path.name:
+    assert heads == ((4, 4, 5, 8) if has_dtns_heads(path) else (1, 2, 5, 8))
+    if re.search('-(dtn|h4458)', path.name):
         assert str(heads) in ast.get_docstring(ast.parse(path.read_text()))
 
 
@@ -158,7 +176,7 @@ def layers_of(path):
     return {name: f'{type(m).__name__}({m.extra_repr()})' for name, m in modules if not list(m.children())}
 
 
-@pytest.mark.parametrize('path', [path for path in COCO if path in VARIANTS], ids=name_of)
+@pytest.mark.parametrize('path', cases(path for path in COCO if path in VARIANTS))
 def test_a_detector_computes_what_its_pretraining_computed(path):
     """Every layer that both have is built with the same arguments: eps, heads, pools, kernels, channels."""
     detector, pretraining = layers_of(path), layers_of(pretraining_of(path))
@@ -223,7 +241,7 @@ def test_a_detector_takes_all_that_its_pretraining_made(path, tmp_path):
         torch.testing.assert_close(value, expected, rtol=0, atol=0, msg=name)
 
 
-@pytest.mark.parametrize('path', CONFIGS, ids=name_of)
+@pytest.mark.parametrize('path', cases(CONFIGS))
 def test_norms_positions_and_lambdas_get_no_weight_decay(path):
     cfg = deepcopy(resolve(path))
     cfg.model.backbone.init_cfg = None
@@ -236,6 +254,8 @@ def test_norms_positions_and_lambdas_get_no_weight_decay(path):
     for key in cfg.optim_wrapper.paramwise_cfg.get('custom_keys', {}):
         assert any(key in name for name in names), f'custom_keys: {key} matches no parameter'
     decayed = {name for name, p in model.named_parameters() if decay.get(id(p), 0) > 0}
+    if '-release' in path.name:
+        decayed -= {name for name in decayed if name.endswith('.position')}  # a test of the ablations has these
     parts = ['norm', 'pos_embed', 'cls_token', 'mean_logit', 'var_logit', 'position', 'bias_table', '.gn.', '.bn']
     if path not in COCO:
         parts.append('bias')  # which the published detectors do decay
@@ -254,13 +274,18 @@ def test_hyperparameters_are_those_of_the_backbone_s_authors(path):
     cfg = resolve(path)
     lr, weight_decay, warm_up = HYPERPARAMETERS[path.parent.name]
     optimizer = cfg.optim_wrapper.optimizer
+    images, epochs, milestones = 2, 12, [8, 11]
+    if re.search('pvtv2-b[45]_', path.name):
+        images, lr = 1, lr / 1.4
+    if '3x' in path.name:
+        epochs, milestones = 36, [27, 33]
     assert (optimizer.type, optimizer.lr, optimizer.weight_decay) == ('AdamW', lr, weight_decay)
-    assert (cfg.train_dataloader.batch_size, cfg.train_cfg.max_epochs) == (2, 12)
+    assert (cfg.train_dataloader.batch_size, cfg.train_cfg.max_epochs) == (images, epochs)
     warm_up_cfg, steps = cfg.param_scheduler
     batches_a_step = cfg.optim_wrapper.get('accumulative_counts', 1)
     assert (warm_up_cfg.end, warm_up_cfg.by_epoch) == (warm_up * batches_a_step, False)
-    assert (steps.milestones, steps.end, steps.by_epoch) == ([8, 11], 12, True)
-    assert cfg.auto_scale_lr.base_batch_size * batches_a_step == 16
+    assert (steps.milestones, steps.end, steps.by_epoch) == (milestones, epochs, True)
+    assert cfg.auto_scale_lr.base_batch_size * batches_a_step == 8 * images
 
 
 @pytest.mark.parametrize('path', ONE_GPU, ids=name_of)

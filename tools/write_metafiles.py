@@ -106,14 +106,16 @@ trained on COCO or ImageNet: results on these are those of their authors.
 
 {matrix}
 LN is LayerNorm with the plain stem, DTN replaces the norms inside the blocks, DPN is Dual PatchNorm in the stem.
-`star` is ViT-T\\*, -S\\* or -B\\* of the DTN paper; `p32` has patches of 32 x 32 pixels. PVT with DTN has the heads
-(4, 4, 5, 8) ([why](concepts/dtn.md#options)). Other combinations are options:
+`star` is ViT-T\\*, -S\\* or -B\\* of the DTN paper; `p32` has patches of 32 x 32 pixels; `local` has
+[LocalLayerNorm](concepts/normalizers.md#locallayernorm). PVT with DTN has the heads (4, 4, 5, 8)
+([why](concepts/dtn.md#options)), PVT with LN (1, 2, 5, 8), so their difference may be one of the heads. The rows
+`h4458` have LN and DPN with DTN's heads: compare DTN and DTN+DPN with these. Other combinations are options:
 
 ```bash
 # another normalizer or stem; --init FILE for weights that fit it
 --init none --cfg-options model.backbone.token_norm_cfg.type=DTN model.backbone.stem_cfg.type=DualPatchEmbed
-# Mask R-CNN on another size: mask-rcnn_pvt-t_fpn_1x_coco with the weights that the RetinaNet config of the size names
---cfg-options model.backbone.arch=medium model.backbone.drop_path_rate=0.0 model.backbone.init_cfg.checkpoint=URL
+# Mask R-CNN on another size: mask-rcnn_pvtv2-b2_fpn_1x_coco with the weights that its RetinaNet config names
+--cfg-options model.backbone.arch=b4 model.backbone.init_cfg.checkpoint=URL
 ```
 
 In the tables parameters are in millions. FLOPs are billions of multiply-adds for one image: whole detectors at
@@ -140,7 +142,7 @@ FOOTER = """
 
 def backbone_of(name: str) -> str:
     """Common name of a backbone in the names of detectors (`swin-t-p4-w7`) and classifiers (`swin-tiny`): `Swin-T`."""
-    short = re.sub('-(t|s|m|l|b)(iny|mall|edium|arge|ase)', r'-\1', name.removesuffix('-p4-w7'))
+    short = re.sub('-(t|s|m|l|b)(iny|mall|edium|arge|ase)', r'-\1', name.replace('-p4-w7', ''))
     family, _, rest = short.partition('-')
     title = {'pvt': 'PVT', 'pvtv2': 'PVTv2', 'swin': 'Swin', 'vit': 'ViT'}[family]
     size, _, rest = rest.partition('-')
@@ -152,10 +154,12 @@ def support_matrix(results: dict[str, dict[str, Entry]]) -> str:
     cells: dict[str, dict[str | None, list[str]]] = {}
     for name in (name for entries in results.values() for name in entries):
         parts = NAME.fullmatch(name)
-        if not re.match('pvt|swin|vit', parts['backbone']) or 'accum' in parts['schedule'] or parts['data'] == 'in21k':
-            continue  # third-party models, and the same models on one GPU or other images
-        row = cells.setdefault(backbone_of(parts['backbone']), {column: [] for column in COLUMNS})
-        row[parts['detector']].append(VARIANTS[parts['variant']])
+        other = re.search('accum|augreg|release|3x', parts['schedule'])
+        if not re.match('pvt|swin|vit', parts['backbone']) or other or parts['data'] == 'in21k':
+            continue  # third-party models, and the same models on one GPU, by another recipe or on other images
+        backbone = backbone_of(parts['backbone'].removesuffix('-local'))
+        row = cells.setdefault(backbone, {column: [] for column in COLUMNS})
+        row[parts['detector']].append('local' if '-local' in name else VARIANTS[parts['variant']])
     text = f'| backbone | {" | ".join(COLUMNS.values())} |\n|---{"|---" * len(COLUMNS)}|\n'
     for backbone, row in sorted(cells.items()):
         text += f'| {backbone} | {" | ".join(", ".join(variants) for variants in row.values())} |\n'
@@ -173,9 +177,17 @@ def use_of(folder: str, name: str, table: int | None, pretrained: set[str]) -> s
     """
     parts = NAME.fullmatch(name)
     variant = VARIANTS[parts['variant']]
+    if '-h4458' in name:
+        return 'the control of DTN: its heads without it'
+    if '-local' in name:
+        return 'pretraining for detectors' if folder == 'imagenet' else 'detection after pretraining'
     if folder == 'imagenet':
         if not re.match('pvt|swin|vit', parts['backbone']):
             return 'a third-party model with DTN'
+        if 'release' in parts['schedule']:
+            return "the recipe of the DTN authors' code" + (': the baseline' if variant == 'LN' else '')
+        if 'augreg' in parts['schedule']:
+            return "big_vision's recipe, for Dual PatchNorm" + (': the baseline' if variant == 'LN' else '')
         if parts['data'] == 'in21k':
             return "ImageNet-21k, a dataset of Dual PatchNorm's paper" + (': the baseline' if variant == 'LN' else '')
         if variant == 'LN':

@@ -1,4 +1,7 @@
-"""ViT-B/32 with Dual PatchNorm on ImageNet-1k."""
+"""ViT-B/32 with Dual PatchNorm on ImageNet-1k by DeiT's recipe.
+
+`vit-base-p32-dpn_32xb128-augreg_in1k` has big_vision's, which the well-tuned baselines of Dual PatchNorm have.
+"""
 
 _base_ = './vit-base-p32_8xb128_in1k.py'
 

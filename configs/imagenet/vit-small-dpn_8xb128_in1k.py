@@ -1,4 +1,7 @@
-"""ViT-S with Dual PatchNorm on ImageNet-1k."""
+"""ViT-S with Dual PatchNorm on ImageNet-1k by DeiT's recipe.
+
+`vit-small-dpn_32xb128-augreg_in1k` has big_vision's, which the well-tuned baselines of Dual PatchNorm have.
+"""
 
 _base_ = './vit-small_8xb128_in1k.py'
 

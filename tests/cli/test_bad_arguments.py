@@ -71,6 +71,8 @@ CASES = [
     ([*TRAIN, '--cfg-options', 'model.x={' + '[' * 100_000], r'cannot be read: .*each must be KEY=VALUE'),
     ([*TRAIN, '--cfg-options', f'model.x={"[" * 300}1{"]" * 300}'], 'cannot be read: brackets nested too deeply'),
     ([*TRAIN, '--cfg-options', "custom_hooks=[{'type':"], r'cannot be read: .*each must be KEY=VALUE'),
+    ([*TRAIN, '--cfg-options', 'param_scheduler=[dict(type="X",a=1)]'], r'dict\(...\) is not read: .*KEY.0.type=X'),
+    ([*TRAIN, '--cfg-options', 'model.x=dict(type="X")'], r'dict\(...\) is not read: .*KEY.type=X'),
     ([*TRAIN, '--cfg-options', 'model=None'], '--cfg-options: model=None is not the model of a config'),
     ([*TRAIN, '--data', '@/data', '--cfg-options', 'log_level=LOUD'], "the config cannot be used: KeyError: 'LOUD'"),
     (

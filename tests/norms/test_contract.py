@@ -11,9 +11,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from tests.helpers.backbones import BACKBONES, PYRAMIDS, build
 from tests.helpers.compare import assert_near
 from tests.helpers.norms import NORMS, cfg_of
+from tests.helpers.weights import redraw
 from tokennorm import norms
 from tokennorm.builder import build_norm
 from tokennorm.norms import DTN, LayerNorm
+from tokennorm.ops.moments import tokens_inside
 
 BASES = dict(Derf=norms.DynamicTanh, IN=nn.InstanceNorm2d, GN=nn.GroupNorm)
 ACROSS_TOKENS = ['DTN', 'LocalLayerNorm', 'BN', 'IN', 'GN', 'SN', 'PowerNorm', 'PRepBN']
@@ -92,6 +94,41 @@ def test_an_image_without_whole_tokens_counts_as_one_token(name):
         y = build_norm(cfg_of(name), 8, 2)(x, torch.tensor([[4, 5], [0, 0]]))
         assert y.isfinite().all()
         assert torch.equal(y, build_norm(cfg_of(name), 8, 2)(x, torch.tensor([[4, 5], [1, 1]])))
+
+
+@pytest.mark.parametrize('name', [*ACROSS_TOKENS, 'TaperNorm'])
+@pytest.mark.parametrize('value', [torch.nan, torch.inf])
+def test_padding_that_is_not_finite_changes_no_image(name, value):
+    """Neither outputs nor gradients nor statistics: 0 times NaN, and 0 times infinity, is NaN."""
+    norms = [redraw(build_norm(cfg_of(name), 8, 2)) for _ in range(2)]
+    norms[1].load_state_dict(norms[0].state_dict())
+    valid, given = torch.tensor([[4, 5], [2, 3]]), torch.randn(2, 4, 5, 8)
+    inside = tokens_inside(given, valid)
+    results = []
+    for norm, padding in zip(norms, (0.0, value), strict=True):
+        x = given.where(inside, padding).requires_grad_()
+        y = norm(x, valid)
+        y.where(inside, 0).square().sum().backward()
+        state = {key: item for key, item in norm.state_dict().items() if item.is_floating_point()}
+        results.append(dict(y=y.where(inside, 0), grad=x.grad.where(inside, 0), **state))
+    for key, expected in results[0].items():
+        assert_near(key, results[1][key], expected, 'backward')
+
+
+@of_every_norm
+def test_an_empty_batch_changes_no_statistics(name):
+    norm = build_norm(cfg_of(name), 8, 2).train()
+    norm(torch.randn(2, 3, 5, 8))
+    before = {key: item.clone() for key, item in norm.state_dict().items()}
+    for valid in (None, torch.empty(0, 2, dtype=torch.int64)):
+        assert norm(torch.empty(0, 3, 5, 8), valid).shape == (0, 3, 5, 8)
+    after = norm.state_dict()
+    assert all(item.isfinite().all() for item in after.values())
+    if name == 'TaperNorm':  # both averages alike, which cancels out
+        assert_near('c', after['energy'][:1] / after['energy'][1:], before['energy'][:1] / before['energy'][1:])
+    counts = {key for key in after if key.endswith(('step', 'num_batches_tracked', 'energy'))}
+    for key in after.keys() - counts:
+        assert torch.equal(after[key], before[key]), key
 
 
 @pytest.mark.parametrize(('cls', 'args'), [(DTN, (8, 2)), (LayerNorm, (8,))])

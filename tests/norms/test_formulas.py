@@ -58,8 +58,13 @@ FORMULAS = {
     'groups': (GroupNorm(12, eps=0.1, num_groups=3), of_maps(F.group_norm, num_groups=3)),
     'a group per channel': (GroupNorm(12, eps=0.1, num_groups=12), of_maps(F.instance_norm)),
     'InstanceNorm': (InstanceNorm(12, eps=0.1), of_maps(F.instance_norm)),
+    'InstanceNorm, unbiased': (
+        InstanceNorm(12, eps=0.1, unbiased=True),
+        lambda n, x: (x - x.mean((1, 2), True)) / (x.var((1, 2), keepdim=True) + 0.1).sqrt() * n.weight + n.bias,
+    ),
     'RMSNorm': (RMSNorm(12, eps=0.1), lambda n, x: F.rms_norm(x, (12,), n.weight, eps=0.1)),
     'ScaleNorm': (ScaleNorm(12), lambda n, x: n.weight * F.normalize(x, dim=-1)),
+    'ScaleNorm, per channel': (ScaleNorm(12, per_channel=True), lambda n, x: n.weight * F.normalize(x, dim=-1)),
     'LocalLayerNorm': (LocalLayerNorm(12, eps=0.1), with_neighbors),
     'SeeDNorm': (SeeDNorm(12, eps=0.1, parts=3), self_rescaled),
     'SeeDNorm, one part': (SeeDNorm(12, eps=0.1, parts=1), self_rescaled),
@@ -86,6 +91,7 @@ def test_norm_equals_its_formula(name):
         (lambda: Derf(4, alpha_init_value=0.25, shift_init_value=0.5), dict(alpha=0.25, shift=0.5, weight=1, bias=0)),
         (lambda: Derf(4), dict(alpha=0.5, shift=0)),
         (lambda: ScaleNorm(16), dict(weight=4)),  # the root of the channels
+        (lambda: ScaleNorm(16, per_channel=True), dict(weight=4)),
         (lambda: RMSNorm(4), dict(weight=1)),
         (lambda: SeeDNorm(16), dict(weight=1, alpha=1, beta=0)),
         (lambda: LocalLayerNorm(4), dict(weight=1, bias=0, depthwise=0)),
@@ -103,10 +109,28 @@ def test_initial_values(build, expected):
         assert (norm.state_dict()[name] == value).all(), name
 
 
-def test_instance_norm_of_one_token_is_the_bias():
-    norm = InstanceNorm(4)
+@pytest.mark.parametrize('unbiased', [False, True])
+def test_instance_norm_of_one_token_is_the_bias(unbiased):
+    norm = InstanceNorm(4, unbiased=unbiased)
     nn.init.normal_(norm.bias)
     assert torch.equal(norm(torch.randn(2, 1, 1, 4)), norm.bias.expand(2, 1, 1, 4))
+
+
+def test_unbiased_instance_norm_counts_the_tokens_of_each_image():
+    norm = InstanceNorm(4, unbiased=True)
+    x = torch.randn(2, 4, 5, 4)
+    y = norm(x, torch.tensor([[4, 5], [2, 3]]))
+    assert_near('whole', y[:1], norm(x[:1]))
+    assert_near('part', y[1:, :2, :3], norm(x[1:, :2, :3]))
+    expected = (x[1, :2, :3] - x[1, :2, :3].mean((0, 1))) / (x[1, :2, :3].flatten(0, 1).var(0) + 1e-5).sqrt()
+    assert_near('formula', y[1, :2, :3], expected)
+
+
+def test_scale_norm_has_one_weight_or_one_per_channel():
+    """The first is that of older checkpoints."""
+    assert ScaleNorm(16).weight.shape == (1,)
+    assert ScaleNorm(16, per_channel=True).weight.shape == (16,)
+    ScaleNorm(16).load_state_dict(dict(weight=torch.tensor([3.0])))
 
 
 def test_scale_norm_survives_zeros():

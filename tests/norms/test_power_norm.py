@@ -1,5 +1,6 @@
 """PowerNorm against a transcription of the paper's algorithms, step by step, and its running statistics."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -8,8 +9,9 @@ from tests.reference import power_norm_step
 from tokennorm.norms import PowerNorm
 
 
-def test_equals_the_reference_during_and_after_warmup():
-    norm = PowerNorm(6, eps=0.01, warmup_iters=3).double()
+@pytest.mark.parametrize('groups', [1, 3])
+def test_equals_the_reference_during_and_after_warmup(groups):
+    norm = PowerNorm(6, eps=0.01, warmup_iters=3, num_groups=groups).double()
     nn.init.normal_(norm.weight)
     nn.init.normal_(norm.bias)
     state = dict(phi=torch.ones(6).double(), nu=torch.zeros(6).double(), t=0)
@@ -20,7 +22,7 @@ def test_equals_the_reference_during_and_after_warmup():
         grads = torch.autograd.grad(y, [x, norm.weight, norm.bias], grad_y)
         tokens = x.detach().flatten(0, 2)
         expected = power_norm_step(
-            tokens, grad_y.flatten(0, 2), state, norm.weight.detach(), norm.bias.detach(), 0.01, 3
+            tokens, grad_y.flatten(0, 2), state, norm.weight.detach(), norm.bias.detach(), 0.01, 3, groups
         )
         actual = (y.flatten(0, 2), grads[0].flatten(0, 2), *grads[1:], norm.running_phi, norm.running_nu)
         names = ('y', 'gradient of x', 'gradient of weight', 'gradient of bias', 'phi', 'nu')
@@ -69,3 +71,8 @@ def test_a_gradient_that_overflows_is_forgotten():
     grads = [torch.autograd.grad(n(x), x, torch.ones_like(x))[0] for n in (norm, without)]
     assert grads[0].isfinite().all()
     assert_near('gradient of x', *grads)
+
+
+def test_groups_must_divide_the_channels():
+    with pytest.raises(ValueError, match='PowerNorm: num_groups=4 must divide num_features=6'):
+        PowerNorm(6, num_groups=4)

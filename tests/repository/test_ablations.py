@@ -12,7 +12,7 @@ from mmengine.config import DictAction
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
 
-from tokennorm.norms import DTN
+from tokennorm.norms import DTN, LayerNorm
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / 'docs' / 'research' / 'ablations.md').read_text()
@@ -87,13 +87,65 @@ def test_a_line_of_the_dual_patchnorm_notes_builds(title, line):
     assert has == [norms in ('dual', 'pre'), norms in ('dual', 'post', 'post_pos_embed')]
 
 
-@pytest.mark.parametrize(('title', 'line'), TABLE_3, ids=[title for title, _ in TABLE_3])
-def test_a_normalizer_of_table_3_is_in_all_blocks(title, line):
-    backbone = build('vit-small-star_8xb128_in1k.py', line).backbone
+# Norms of a normalizer of Table 3, those that stay LayerNorm, and blocks before the class token joins.
+MODELS_OF_TABLE_3 = {
+    'token_norm_cfg': (20, 5, 10),  # vit_norm_s_star
+    'attn_norm_cfg': (12, 13, 0),  # vit_s_star
+    'norm_cfg': (25, 0, 0),
+}
+
+
+@pytest.mark.parametrize(
+    ('title', 'line', 'place'),
+    [(*row, 'token_norm_cfg') for row in TABLE_3] + [(*TABLE_3[2], 'attn_norm_cfg'), (*TABLE_3[2], 'norm_cfg')],
+)
+def test_a_normalizer_of_table_3_is_as_in_the_authors_code(title, line, place):
+    replaced = line.replace('token_norm_cfg', place)
+    if place == 'attn_norm_cfg':
+        assert f'`{place}` for `token_norm_cfg`' in PAGE
+        replaced += ' model.backbone.type=experiments.ablations.AblatedViT'
+    backbone = build('vit-small-star_8xb128_in1k.py', replaced).backbone
     norms = [module for block in backbone.blocks for module in (block.norm1, block.norm2)] + [backbone.norm]
-    assert len(norms) == 25
-    assert {type(norm) for norm in norms} == {MODELS.get(f'tokennorm.{title}')}
-    assert backbone.l_dtn == 0
+    kind = MODELS.get(f'tokennorm.{title}')
+    others = [norm for norm in norms if type(norm) is not kind]
+    assert {type(norm) for norm in others} <= {LayerNorm}
+    assert (25 - len(others), len(others), backbone.l_dtn) == MODELS_OF_TABLE_3[place]
+    settings = dict(GN=dict(num_groups=9), IN=dict(unbiased=True), PowerNorm=dict(num_groups=9, warmup_iters=3000))
+    for name, value in settings.get(title, {}).items():
+        assert getattr(backbone.blocks[0].norm1, name) == value
+    if title == 'ScaleNorm':
+        assert backbone.blocks[0].norm1.weight.shape == (432,)
+
+
+LINES_OF_P = re.findall(r'^\| ([^|]*) \| `(optim_wrapper[^`]*)` \|', PAGE, re.M)
+
+
+@pytest.mark.parametrize(
+    ('config', 'line', 'decay', 'rate'),
+    [
+        ('pvt-tiny-dtn_8xb128_in1k.py', LINES_OF_P[0][1], 0.05, 1e-3),
+        ('vit-small-star-dtn_8xb128_in1k.py', LINES_OF_P[1][1], 0.05, 1e-4),
+        ('vit-small-star-dtn_8xb128-release_in1k.py', '', 0.05, 1e-3),
+    ],
+)
+def test_p_has_the_weight_decay_and_the_rate_of_its_line(config, line, decay, rate):
+    model = build(config, line)
+    groups = build_optim_wrapper(model, configured(config, line).optim_wrapper).optimizer.param_groups
+    of_group = {id(p): (group['weight_decay'], round(group['lr'], 9)) for group in groups for p in group['params']}
+    found = {name: of_group[id(p)] for name, p in model.named_parameters()}
+    positions = {value for name, value in found.items() if name.endswith('.position')}
+    assert positions == {(decay, rate)}
+    assert {value for name, value in found.items() if name.endswith('.var_logit')} == {(0.0, 1e-3)}
+
+
+def test_the_recipe_of_the_authors_code():
+    cfg = configured('vit-small-star-dtn_8xb128-release_in1k.py', '')
+    steps = [step['type'] for step in cfg.train_dataloader.dataset.pipeline]
+    assert 'RandAugment' in steps
+    assert 'RandomErasing' not in steps
+    assert build('vit-small-star-dtn_8xb128-release_in1k.py', '').data_preprocessor.batch_augments is None
+    assert cfg.custom_hooks == [dict(type='EMAHook', momentum=4e-5, priority='ABOVE_NORMAL')]
+    assert (cfg.param_scheduler[-1].end, cfg.train_cfg.max_epochs) == (300, 310)
 
 
 @pytest.mark.parametrize(

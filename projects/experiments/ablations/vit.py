@@ -1,18 +1,20 @@
-"""ViT with norms after its layers (Dual PatchNorm's comparison), or Eq. 6 in its attention (DTN paper, Table 10a)."""
+"""ViT with norms after its layers (Dual PatchNorm's comparison), Eq. 6 in its attention (DTN paper, Table 10a), or
+other norms before its attention only (the DTN authors' `vit_s`)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.ablations.eq6 import Eq6, reset_eq6
 from tokennorm.backbones import ViT
 from tokennorm.backbones.vit_attention import Attention, WindowAttention
+from tokennorm.builder import build_norm
 from tokennorm.layers.block import NoNorm
 
 PLACEMENTS = ('pre', 'post', 'pre+post')
 
 
 class AblatedViT(ViT):
-    """`ViT` with two more arguments.
+    """`ViT` with three more arguments.
 
     Args:
         norm_placement: Norms of the attention and the MLP: 'pre' is before the layer, 'post' after it and before the
@@ -20,9 +22,17 @@ class AblatedViT(ViT):
             compare these nine combinations.
         rel_pos: Also 'eq6': the relative positions of Eq. 6 in the attention of the first `l_dtn` blocks, initialized
             by Eq. 7.
+        attn_norm_cfg: The norms before the attention of all blocks, e.g. `dict(type='IN')`. None is as the others.
     """
 
-    def __init__(self, *args: Any, norm_placement: str | Sequence[str] = 'pre', rel_pos: Any = None, **kwargs: Any):
+    def __init__(
+        self,
+        *args: Any,
+        norm_placement: str | Sequence[str] = 'pre',
+        rel_pos: Any = None,
+        attn_norm_cfg: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         placements = (norm_placement,) * 2 if isinstance(norm_placement, str) else norm_placement
         if not isinstance(placements, Sequence) or len(placements) != 2 or not set(placements) <= set(PLACEMENTS):
             raise ValueError(
@@ -36,6 +46,8 @@ class AblatedViT(ViT):
                 for kind, name in (('pre', f'norm{i}'), ('post', f'post_norm{i}')):
                     if kind not in placement.split('+'):
                         setattr(block, name, NoNorm())
+            if attn_norm_cfg:
+                block.norm1 = build_norm(attn_norm_cfg, self.embed_dims, block.attn.num_heads, role='attn_norm_cfg')
         if self.has_eq6 and self.l_dtn == 0:
             raise ValueError("AblatedViT: rel_pos='eq6' needs l_dtn above 0: it applies to the first l_dtn blocks")
 

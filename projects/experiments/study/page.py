@@ -120,6 +120,7 @@ class Pages:
             advice=self.advice,
             travel=self.travel,
             count=self.count,
+            missing=self.missing,
         )
 
         def generate(match: re.Match) -> str:
@@ -338,6 +339,17 @@ class Pages:
         rows = _head(['training run', 'steps', 'sum of the learning rates', '20 times that'])
         for title, steps, total in travel_table(*(self.studies[name] for name in ('real', 'evidence', 'longer'))):
             rows.append(_row([title, f'{steps:,}', f'{total:.2f}', f'{20 * total:,.0f}']))
+        return rows
+
+    def missing(self) -> list[str]:
+        """The stages of all plans that have arms without any result, with these arms."""
+        rows = _head(['study', 'planned', 'arms without a result'])
+        for name, study in self.studies.items():
+            for key, stage in study.stages.items():
+                found = {arm for arm, _ in self.records[name][key]}
+                if left := [arm for arm in stage.arms if arm not in found]:
+                    arms = 'all' if len(left) == len(stage.arms) else '; '.join(left)
+                    rows.append(_row([f'`{name}.py`', f'{stage.title or key} (`{key}`)', arms]))
         return rows
 
     def count(self) -> list[str]:

@@ -182,7 +182,8 @@ class Swin(Pyramid):
             returns the mean of the normalized last one, (B, C).
         frozen_stages: As in `Backbone`. (mmdet also freezes the patch merging after the last frozen blocks.)
         init_cfg: Loads checkpoints in the layout of Swin's authors, timm, mmdet, mmpretrain or TokenNorm. Output norms,
-            which a classifier does not have, keep weight 1 and bias 0. Bias tables of another window are resized.
+            which a classifier does not have, keep weight 1 and bias 0. Bias tables of another window are resized. With
+            timm's weights the outputs are timm's where the window divides all feature maps.
     """
 
     vector_type = 'avg_featmap'

@@ -27,9 +27,13 @@ class ConfigOptions(argparse.Action):
                 raise ValueError(f'{wrong[0]!r} has no key or no =')
             if re.search(r'[\[({]{20}', ''.join(values)):  # what walks through configs is recursive
                 raise ValueError('brackets nested too deeply')
+            if any(re.search(r'[=(\[,]dict\(', value) for value in plain):
+                raise ValueError(
+                    'dict(...) is not read: write it in a config file, or as KEY.type=X or KEY.0.type=X'
+                )
             DictAction(self.option_strings, self.dest, nargs=self.nargs)(parser, namespace, plain, option)
             getattr(namespace, self.dest).update({key: ast.literal_eval(text) for key, text in python.items()})
-        except (ValueError, AssertionError, IndexError, SyntaxError) as error:
+        except (ValueError, AssertionError, IndexError, SyntaxError, RecursionError) as error:
             given = f'{" ".join(values):.200}'
             form = 'each must be KEY=VALUE without spaces, such as a.b.c=1'
             parser.error(f'{option} {given} cannot be read: {error}; {form}')

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tokennorm.ops.moments import check_grid, tokens_inside
+from tokennorm.ops.moments import check_grid, finite_padding, tokens_inside
 from tokennorm.ops.tensors import in_float32
 
 
@@ -61,4 +61,5 @@ class GridNorm:
     def forward(self: Any, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C). `valid`: height and width of each image in tokens, int (B, 2)."""
         check_grid(type(self).__name__, x, self.weight.shape[0], valid)
-        return in_float32(self._normalize, x, tokens_inside(x, valid))
+        inside = tokens_inside(x, valid)
+        return in_float32(self._normalize, finite_padding(x, inside), inside)

@@ -47,16 +47,18 @@ class DivideByPower(torch.autograd.Function):
 class PowerNorm(GridNorm, TokenNorm):
     """Divides each channel by the root of its running quadratic mean over the tokens of the batches, also in training.
 
-    As in the authors' code, each token is first divided by its root mean square, and during a warm-up each channel is
-    divided by the batch's own quadratic mean. The backward pass is the paper's approximation, divided by the psi of the
-    forward pass; the authors' code divides by the batch's psi. Each rank has its own statistics. Padding is normalized
-    by the statistics of the images. With activation checkpointing (`with_cp`) every iteration counts twice, and the
-    backward pass uses the quadratic mean as it is after the forward pass.
+    As in the authors' code, each token is first divided by its root mean square, or each group of its channels by
+    theirs, and during a warm-up each channel is divided by the batch's own quadratic mean. The backward pass is the
+    paper's approximation, divided by the psi of the forward pass; the authors' code divides by the batch's psi. Each
+    rank has its own statistics. Padding is normalized by the statistics of the images. With activation checkpointing
+    (`with_cp`) every iteration counts twice, and the backward pass uses the quadratic mean as it is after the forward
+    pass.
 
     Args:
         alpha_fwd: Weight of the past in the running quadratic mean.
         alpha_bkw: Weight of the past in the running statistic of the backward pass.
         warmup_iters: Training iterations with the batch's own quadratic mean.
+        num_groups: Groups of consecutive channels, each divided by its own root mean square first; divides C.
 
     Attributes:
         running_phi: psi^2, the running quadratic mean (C,).
@@ -71,8 +73,12 @@ class PowerNorm(GridNorm, TokenNorm):
         alpha_fwd: float = 0.9,
         alpha_bkw: float = 0.9,
         warmup_iters: int = 10000,
+        num_groups: int = 1,
     ) -> None:
+        if not isinstance(num_groups, int) or num_groups < 1 or num_features % num_groups:
+            raise ValueError(f'PowerNorm: num_groups={num_groups!r} must divide num_features={num_features}')
         super().__init__(num_features, eps=eps)
+        self.num_groups = num_groups
         self.alpha_fwd = alpha_fwd
         self.alpha_bkw = alpha_bkw
         self.warmup_iters = warmup_iters
@@ -81,8 +87,9 @@ class PowerNorm(GridNorm, TokenNorm):
         self._add_buffer('iters', (), 0)
 
     def _normalize(self, x: Tensor, inside: Tensor | None) -> Tensor:
-        x = x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + self.eps)
-        if not self.training:
+        groups = x.unflatten(-1, (self.num_groups, -1))
+        x = (groups * torch.rsqrt(groups.square().mean(dim=-1, keepdim=True) + self.eps)).flatten(-2)
+        if not self.training or not x.numel():  # an empty batch has no statistics
             return x * torch.rsqrt(self.running_phi.to(x.dtype) + self.eps) * self.weight + self.bias
         psi = self._next_psi(batch_mean(x.detach().square(), inside))
         return DivideByPower.apply(x, psi, self.running_nu, self.alpha_bkw, inside) * self.weight + self.bias

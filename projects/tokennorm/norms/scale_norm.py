@@ -11,14 +11,15 @@ class ScaleNorm(TokenNorm):
 
     Args:
         eps: Lower bound of the divisor ``|x|``.
+        per_channel: One g for each channel, as in the DTN authors' code and in Table 7 (b) of their paper.
 
     Attributes:
-        weight: g (1,), initially sqrt(C), the length of a token of unit variance.
+        weight: g (1,), or (C,) with `per_channel`, initially sqrt(C), the length of a token of unit variance.
     """
 
-    def __init__(self, num_features: int, eps: float = 1e-5) -> None:
+    def __init__(self, num_features: int, eps: float = 1e-5, per_channel: bool = False) -> None:
         super().__init__(num_features, eps=eps, elementwise_affine=False)
-        self._add_parameter('weight', (1,), num_features**0.5)
+        self._add_parameter('weight', (num_features if per_channel else 1,), num_features**0.5)
 
     def _normalize(self, x: Tensor) -> Tensor:
         return x * (self.weight / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp(min=self.eps))

@@ -33,7 +33,7 @@ class SwitchableNorm(GridNorm, TokenNorm):
     def _normalize(self, x: Tensor, inside: Tensor | None) -> Tensor:
         of_image = image_moments(x, inside)
         of_layer = merge_moments(*of_image, dim=-1)
-        if self.training:
+        if self.training and x.numel():  # an empty batch has no statistics
             count = None if inside is None else inside.sum(dim=(1, 2), keepdim=True).to(x.dtype)
             of_batch = merge_moments(*of_image, dim=0, share=None if count is None else count / count.sum())
             for running, moment in zip((self.running_mean, self.running_var), of_batch, strict=True):

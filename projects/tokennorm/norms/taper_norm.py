@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tokennorm.norms.layer_norm import TokenNorm
-from tokennorm.ops.moments import tokens_inside
+from tokennorm.ops.moments import finite_padding, tokens_inside
 from tokennorm.ops.tensors import in_float32, is_recomputed
 
 
@@ -45,7 +45,8 @@ class TaperNorm(TokenNorm):
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """(..., C) -> (..., C). The averages leave out the tokens outside of `valid`."""
-        return in_float32(self._normalize, x, tokens_inside(x, valid))
+        inside = tokens_inside(x, valid)
+        return in_float32(self._normalize, finite_padding(x, inside), inside)
 
     def _normalize(self, x: Tensor, inside: Tensor | None) -> Tensor:
         rms = (x.square().mean(-1, keepdim=True) + self.eps).sqrt()
@@ -60,7 +61,7 @@ class TaperNorm(TokenNorm):
     @torch.no_grad()
     def _count(self, x: Tensor, rms: Tensor) -> None:
         squares = (self.weight * x).square().sum(-1, keepdim=True)
-        energy = torch.stack([(squares / rms).mean(), squares.mean()])
+        energy = torch.stack([(squares / rms).mean(), squares.mean()]) if x.numel() else torch.zeros_like(self.energy)
         if dist.is_initialized():
             dist.all_reduce(energy)  # a sum over the ranks cancels out in the ratio, as zeros at first do
         self.scale.data.copy_(torch.where(self.step <= self.warmup, self.weight, self.scale))

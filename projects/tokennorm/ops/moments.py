@@ -44,6 +44,11 @@ def tokens_inside(x: Tensor, valid: Tensor | None) -> Tensor | None:
     return ((rows < height)[:, :, None] & (columns < width)[:, None, :])[..., None]
 
 
+def finite_padding(x: Tensor, inside: Tensor | None) -> Tensor:
+    """x (B, H, W, C) with 0 for values in the padding that are not finite: 0 times NaN is NaN, in gradients too."""
+    return x if inside is None else torch.where(inside | (x.abs() < torch.inf), x, 0)
+
+
 def image_moments(x: Tensor, inside: Tensor | None) -> tuple[Tensor, Tensor]:
     """Mean and variance of each channel over an image's tokens (B, H, W, C): two tensors (B, 1, 1, C)."""
     if inside is None:

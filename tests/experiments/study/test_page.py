@@ -248,3 +248,27 @@ def test_times_of_two_machines_are_not_compared():
     assert relative_time(records, 'DTN') == '1.10'
     del records['DTN', 0]
     assert relative_time(records, 'DTN') == 'not measured'
+
+
+def test_plans_without_a_result_are_named(study, tmp_path):
+    """A stage without any result, one that shares the runs of another, and arms."""
+    runs = [run for run in study.runs() if run.stage == 'pretrain' and run.arm != 'DTN']
+    shared = replace(study.stages['pretrain'], name='again', title='', arms=('LN', 'DTN'))
+    study = replace(study, stages=study.stages | dict(again=shared))
+    pages = pages_of(study, tmp_path, [(run, metric(study, run), 50, {}) for run in runs])
+    titles = [study.stages[name].title for name in ('pretrain', 'retinanet')]
+    assert pages.fill('<!-- begin missing --><!-- end -->').splitlines()[4:-2] == [
+        f'| `cpu.py` | {titles[0]} (`pretrain`) | DTN |',
+        f'| `cpu.py` | {titles[1]} (`retinanet`) | all |',
+        '| `cpu.py` | again (`again`) | DTN |',
+    ]
+
+
+def test_the_pages_name_every_plan_without_a_result():
+    text = ''.join(path.read_text() for path in DOCS.glob('*.md'))
+    for name in PLANS:
+        study = load_study(DOCS.parents[1] / f'projects/experiments/study/configs/{name}.py')
+        records = read_results(study, DOCS / 'results' / name)
+        for key, stage in study.stages.items():
+            for arm in set(stage.arms) - {arm for arm, _ in records[key]}:
+                assert re.search(rf'`{name}\.py` .*\(`{key}`\) .*\b(all|{re.escape(arm)}) ?', text), (name, key, arm)

@@ -1,0 +1,5 @@
+"""PVT-Tiny with LayerNorm and DTN's heads (4, 4, 5, 8) on ImageNet-1k: the control of DTN for the heads."""
+
+_base_ = './pvt-tiny_8xb128_in1k.py'
+
+model = dict(backbone=dict(arch='tiny-dtn'))

@@ -1,0 +1,15 @@
+"""Mask R-CNN on PVT-Tiny with LayerNorm and DTN's heads (4, 4, 5, 8): the control of DTN for the heads.
+
+The initial weights are those of your own ImageNet pretraining:
+
+    tools/dist_train.sh configs/imagenet/pvt-tiny-h4458_8xb128_in1k.py 8
+"""
+
+_base_ = './mask-rcnn_pvt-t_fpn_1x_coco.py'
+
+model = dict(
+    backbone=dict(
+        arch='tiny-dtn',
+        init_cfg=dict(checkpoint='work_dirs/pvt-tiny-h4458_8xb128_in1k/epoch_300.pth'),
+    )
+)
