@@ -1,0 +1,67 @@
+"""Output files: whole or as before, folders that can be written to, and the place of the cache."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from tokennorm.files import cache_directory, check_output_file, make_output_dir, write_atomically
+from tokennorm.messages import UserError
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / 'new' / 'a.pth'
+    write_atomically(path, b'first')
+    write_atomically(path, b'second')
+    assert path.read_bytes() == b'second'
+
+    def full(file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr('tokennorm.files.os.fsync', full)
+    with pytest.raises(OSError, match=r'a.pth, 1.0 MiB, could not be written: No space left') as found:
+        write_atomically(path, bytes(2**20))
+    assert found.value.errno == errno.ENOSPC
+    assert path.read_bytes() == b'second'
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_content_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    """Power may fail after a rename that the disk has, and before content that it has not."""
+    path, seen, sync = tmp_path / 'a.pth', [], os.fsync
+
+    def spied(file):
+        seen.append((os.path.isdir(f'/proc/self/fd/{file}'), path.exists()))
+        sync(file)
+
+    monkeypatch.setattr('tokennorm.files.os.fsync', spied)
+    write_atomically(path, b'content')
+    assert seen == [(False, False), (True, True)]  # the file, then the folder with the new name
+
+
+def test_output_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / 'file').touch()
+    with pytest.raises(UserError, match=r'is a folder; name a file'):
+        check_output_file(tmp_path)
+    with pytest.raises(UserError, match=r'cannot write to the folder .*file: .*; choose another one'):
+        check_output_file(tmp_path / 'file' / 'a.json')
+    make_output_dir(tmp_path / 'a' / 'b')
+    assert list((tmp_path / 'a' / 'b').iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ('variables', 'expected'),
+    [
+        (dict(TOKENNORM_CACHE='~/own', XDG_CACHE_HOME='/xdg'), '/home/me/own'),
+        (dict(XDG_CACHE_HOME='/xdg'), '/xdg/tokennorm'),
+        (dict(XDG_CACHE_HOME='relative'), '/home/me/.cache/tokennorm'),  # which its standard says to ignore
+        ({}, '/home/me/.cache/tokennorm'),
+    ],
+)
+def test_the_place_of_the_cache(variables, expected, monkeypatch):
+    for name in ('TOKENNORM_CACHE', 'XDG_CACHE_HOME'):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in dict(HOME='/home/me', **variables).items():
+        monkeypatch.setenv(name, value)
+    assert cache_directory() == Path(expected)
