@@ -3,10 +3,13 @@
 The order among equal scores is that of mmcv, which sorts unstably with `scores.sort(0, descending=True)`.
 """
 
+from itertools import islice
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from .greedy import greedy
 from .precision import float32
 
 _NEXT = 128  # boxes whose overlaps with all others are computed at once in soft NMS
@@ -100,15 +103,17 @@ def nms_match(dets: Tensor, iou_threshold: float) -> list[list[int]]:
         iou_threshold: Boxes with this IoU or a larger one with a kept one are suppressed.
     """
     iou_threshold = float(np.float32(iou_threshold))
-    dets = dets.float()
-    order = dets[:, 4].sort(0, descending=True)[1]
-    boxes, groups = dets[order, :4], []
-    while len(order):
-        sides = boxes[:, 2:] - boxes[:, :2]
-        overlap = (torch.minimum(boxes[0, 2:], boxes[:, 2:]) - torch.maximum(boxes[0, :2], boxes[:, :2])).clamp(min=0)
-        inter, area = overlap[:, 0] * overlap[:, 1], sides[:, 0] * sides[:, 1]
-        suppressed = inter / (area[0] + area - inter) >= iou_threshold
-        suppressed[0] = True  # the kept box itself, also where its area is 0
-        groups.append(order[suppressed].tolist())
-        order, boxes = order[~suppressed], boxes[~suppressed]
-    return groups
+    order = dets[:, 4].float().sort(0, descending=True)[1]
+    x1, y1, x2, y2 = dets.float()[order, :4].T.contiguous()
+    areas = (x2 - x1) * (y2 - y1)
+
+    def overlaps(i: Tensor, j: Tensor) -> Tensor:
+        width = torch.minimum(x2[i, None], x2[j]).sub_(torch.maximum(x1[i, None], x1[j])).clamp_(min=0)
+        inter = torch.minimum(y2[i, None], y2[j]).sub_(torch.maximum(y1[i, None], y1[j])).clamp_(min=0).mul_(width)
+        return inter / (areas[i, None] + areas[j] - inter) >= iou_threshold
+
+    kept, owner = greedy(len(order), overlaps, dets.device)
+    members = owner.sort(stable=True)[1]  # by the kept box, then by score: the kept box itself is its first
+    sizes = owner.bincount(minlength=len(owner))[kept].tolist()
+    indices = iter(order[members].tolist())
+    return [list(islice(indices, size)) for size in sizes]
