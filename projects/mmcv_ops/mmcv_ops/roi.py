@@ -42,6 +42,7 @@ def roi_align_forward(
         samples = torchvision.ops.roi_align(features, rois[k], fine, spatial_scale, 1, aligned)
         highest, which = F.max_pool2d(samples, (rows, columns), return_indices=True)
         output[k] = highest.to(output)
+        which = which.int()
         argmax_y[k], argmax_x[k] = (which // fine[1] % rows).to(output), (which % columns).to(output)
 
 
