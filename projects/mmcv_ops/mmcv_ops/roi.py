@@ -3,25 +3,20 @@
 Features in half precision are converted to float32; RoIs are not rounded to the features' dtype.
 """
 
-from collections.abc import Iterator
-
 import torch
+import torch.nn.functional as F
 import torchvision
 from torch import Tensor
 
 from .precision import float32
-from .sampling import bins, check, sample, scatter
+from .sampling import bins, check, corners, equal_grids, sample
 
 
-def _places(rois: Tensor, size: tuple[int, int], scale: float, sampling_ratio: int, aligned: bool) -> Iterator[tuple]:
-    """Yields chunks of RoIs: their numbers, images, y and x of the samples (k, PH, PW, S), and the samples along x."""
+def _boxes(rois: Tensor, scale: float, aligned: bool) -> tuple[Tensor, Tensor]:
+    """Returns the corners x, y and the sides w, h of RoIs, (K, 2) each, in feature pixels."""
     corner = rois[:, 1:3] * scale - 0.5 * aligned
     sides = rois[:, 3:] * scale - 0.5 * aligned - corner
-    if not aligned:
-        sides = sides.clamp(min=1)
-    for k, y, x, columns in bins(sides[:, 0], sides[:, 1], size, sampling_ratio):
-        x0, y0 = corner[k].T.reshape(2, -1, 1, 1, 1)
-        yield k, rois[k, 0].long(), y0 + y, x0 + x, columns
+    return corner, sides if aligned else sides.clamp(min=1)
 
 
 def roi_align_forward(
@@ -40,10 +35,15 @@ def roi_align_forward(
     if pool_mode == 1:
         output.copy_(torchvision.ops.roi_align(features, rois, size, spatial_scale, sampling_ratio, aligned))
         return
-    for k, images, y, x, columns in _places(rois, size, spatial_scale, sampling_ratio, aligned):
-        highest, which = sample(features, images, y, x).max(-1)
+    # The samples of all bins are the averages of a RoIAlign with one sample per bin, in a finer grid.
+    sides = _boxes(rois, spatial_scale, aligned)[1]
+    for k, (rows, columns) in equal_grids(*sides.T, size, sampling_ratio):
+        fine = size[0] * rows, size[1] * columns
+        samples = torchvision.ops.roi_align(features, rois[k], fine, spatial_scale, 1, aligned)
+        highest, which = F.max_pool2d(samples, (rows, columns), return_indices=True)
         output[k] = highest.to(output)
-        argmax_y[k], argmax_x[k] = (which // columns).to(output), (which % columns).to(output)
+        which = which.int()
+        argmax_y[k], argmax_x[k] = (which // fine[1] % rows).to(output), (which % columns).to(output)
 
 
 def roi_align_backward(
@@ -68,15 +68,21 @@ def roi_align_backward(
 
 
 def _max_backward(grad, rois, argmax_y, argmax_x, grad_input, size, spatial_scale, sampling_ratio, aligned) -> None:
-    n, channels = grad_input.shape[:2]
-    # Each channel has its own places: the channels become images of one channel.
-    grads = grad.new_zeros(n * channels, 1, *grad_input.shape[2:])
-    for k, images, y, x, columns in _places(rois, size, spatial_scale, sampling_ratio, aligned):
-        which = (argmax_y[k].long() * columns + argmax_x[k].long()).flatten(0, 1)[..., None]
-        y, x = (t.repeat_interleave(channels, 0).gather(-1, which)[..., 0] for t in (y, x))
-        images = images[:, None] * channels + torch.arange(channels, device=grad.device)
-        scatter(grad[k].flatten(0, 1)[:, None], grads, images.flatten(), y, x)
-    grad_input.copy_(grads.view(grad_input.shape))
+    """Adds the gradient of each output to the four neighbors of its highest sample."""
+    channels, height, width = grad_input.shape[1:]
+    flat = grad.new_zeros(grad_input.numel())
+    bin_of = torch.arange(size[0] * size[1], device=grad.device).view(size)
+    corner, sides = _boxes(rois, spatial_scale, aligned)
+    for k, y, x, columns in bins(*sides.T, size, sampling_ratio):
+        x0, y0 = corner[k].T.reshape(2, -1, 1, 1, 1)
+        places, weights = (t.flatten(1, 3) for t in corners(y0 + y, x0 + x, height, width))  # (k, PH x PW x S, 4)
+        which = bin_of * y.shape[-1] + argmax_y[k].long() * columns + argmax_x[k].long()  # (k, C, PH, PW)
+        maps = rois[k, :1].long() * channels + torch.arange(channels, device=grad.device)
+        first = (maps * height * width).repeat_interleave(size[0] * size[1], 1)  # (k, C x PH x PW)
+        for i in range(4):
+            place, weight = (t[..., i].gather(1, which.flatten(1)) for t in (places, weights))
+            flat.index_add_(0, (place + first).flatten(), (weight * grad[k].flatten(1)).flatten())
+    grad_input.copy_(flat.view(grad_input.shape))
 
 
 def roi_pool_forward(
@@ -134,9 +140,10 @@ def _deform_roi_pool(input, rois, offset, size, scale: float, sampling_ratio: in
     shifts = torch.zeros_like(rois[:, :2])[..., None, None]  # x, y
     if offset.numel():
         shifts = gamma * scale * (rois[:, 3:] - rois[:, 1:3])[..., None, None] * offset.view(-1, 2, *size)
-    for k, images, y, x, _ in _places(rois, size, scale, sampling_ratio, aligned=True):
-        shift = shifts[k, :, :, :, None]
-        output[k] = sample(input, images, y + shift[:, 1], x + shift[:, 0]).mean(-1)
+    corner, sides = _boxes(rois, scale, aligned=True)
+    for k, y, x, _ in bins(*sides.T, size, sampling_ratio):
+        place = corner[k, :, None, None] + shifts[k]
+        output[k] = sample(input, rois[k, 0].long(), y + place[:, 1, ..., None], x + place[:, 0, ..., None]).mean(-1)
     return output
 
 

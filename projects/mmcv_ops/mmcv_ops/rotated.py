@@ -3,11 +3,16 @@
 import torch
 from torch import Tensor
 
-from .precision import float32
+from .greedy import greedy
+from .polygons import intersection
+from .precision import float32, float64
 from .sampling import bins, check, sample, scatter
 
+_CELLS = 1 << 20  # pairs of boxes whose circles are compared at once
+_PAIRS = 1 << 13  # pairs whose intersections are computed at once: what fits a CPU's cache
 
-def _vertices(boxes: Tensor) -> Tensor:
+
+def vertices(boxes: Tensor) -> Tensor:
     """Returns the corners (..., 4, 2) of boxes (..., 5), in the direction of growing angles."""
     center, half, angle = boxes[..., :2], boxes[..., 2:4] / 2, boxes[..., 4]
     along = torch.stack([angle.cos(), angle.sin()], -1) * half[..., :1]
@@ -16,66 +21,65 @@ def _vertices(boxes: Tensor) -> Tensor:
     return torch.stack([center + i * along + j * across for i, j in signs], -2)
 
 
-def _cross(a: Tensor, b: Tensor) -> Tensor:
-    return a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
-
-
-def _edges_inside(p: Tensor, q: Tensor, count_shared: bool) -> Tensor:
-    """Returns twice the area between the origin and the parts of p's edges inside q, both (..., 4, 2).
-
-    An edge that lies on one of q's edges, in the same direction, counts if `count_shared`: once for the two boxes.
-    """
-    edges, sides = p.roll(-1, -2) - p, (q.roll(-1, -2) - q)[..., None, :, :]
-    # Distance, times the side's length, of the edges' ends from the sides of q: (..., 4 edges, 4 sides).
-    start = _cross(sides, p[..., :, None, :] - q[..., None, :, :])
-    end = start.roll(-1, -2)
-    tiny = 1e-12 * (q.square().sum(-1).amax(-1) + p.square().sum(-1).amax(-1))[..., None, None]
-    start, end = (torch.where(d.abs() <= tiny, 0, d) for d in (start, end))
-    shared = (start == 0) & (end == 0)
-    keep = ~shared | (((sides * edges[..., :, None, :]).sum(-1) > 0) & count_shared)
-    crossing = start / torch.where(start == end, 1, start - end)
-    enter = torch.where((start < 0) & (end > 0), crossing, 0.0).amax(-1)
-    leave = torch.where((start > 0) & (end < 0), crossing, 1.0).amin(-1)
-    outside = ((start <= 0) & (end <= 0) & ~shared).any(-1)
-    length = torch.where(outside | ~keep.all(-1), 0, (leave - enter).clamp(min=0))
-    # The part from p + enter * edge to p + leave * edge, seen from the origin.
-    return (_cross(p, edges) * length).sum(-1)
-
-
 def _ious(a: Tensor, b: Tensor, iof: bool = False) -> Tensor:
-    """Returns IoUs (...) of boxes (..., 5) that broadcast, in float64, relative to the middle of each pair."""
-    a, b = torch.broadcast_tensors(a.double(), b.double())
-    middle = (a[..., :2] + b[..., :2]) / 2
-    p, q = (_vertices(torch.cat([boxes[..., :2] - middle, boxes[..., 2:5]], -1)) for boxes in (a, b))
-    inter = ((_edges_inside(p, q, True) + _edges_inside(q, p, False)) / 2).clamp(min=0)
-    area_a, area_b = a[..., 2] * a[..., 3], b[..., 2] * b[..., 3]
+    """Returns IoUs (N,) of pairs of boxes (N, 5) in float64, computed relative to the middle of each pair."""
+    middle = (a[:, :2] + b[:, :2]) / 2
+    p, q = (vertices(torch.cat([boxes[:, :2] - middle, boxes[:, 2:5]], -1)) for boxes in (a, b))
+    inter = intersection(p, q)
+    area_a, area_b = a[:, 2] * a[:, 3], b[:, 2] * b[:, 3]
     empty = (area_a < 1e-14) | (area_b < 1e-14)
     return (inter / (area_a if iof else area_a + area_b - inter)).masked_fill(empty, 0)
 
 
+def meeting_pairs(centers_a: Tensor, radii_a: Tensor, centers_b: Tensor, radii_b: Tensor):
+    """Yields the pairs whose circles meet, as chunks of two index tensors (n,). All other pairs have no intersection.
+
+    Centers are (N, 2) and (M, 2), radii (N,) and (M,). Pairs with NaN are among the pairs: their IoU is NaN.
+    """
+    rows = max(1, _CELLS // max(1, len(centers_b)))
+    for first in range(0, len(centers_a), rows):
+        part = slice(first, first + rows)
+        distance = torch.cdist(centers_a[part], centers_b, compute_mode='donot_use_mm_for_euclid_dist')
+        i, j = torch.nonzero(~(distance > (radii_a[part, None] + radii_b) * (1 + 1e-9)), as_tuple=True)
+        yield from zip((i + first).split(_PAIRS), j.split(_PAIRS), strict=True)
+
+
+def pairwise(a: Tensor, b: Tensor, iof: bool = False) -> Tensor:
+    """Returns the IoUs (N, M) of boxes (N, 5) and (M, 5) in float64. Only boxes whose circles meet are compared."""
+    ious = a.new_zeros(len(a), len(b))
+    circles = a[:, :2], a[:, 2:4].norm(dim=1) / 2, b[:, :2], b[:, 2:4].norm(dim=1) / 2
+    for i, j in meeting_pairs(*circles):
+        ious[i, j] = _ious(a[i], b[j], iof)
+    return ious
+
+
 def box_iou_rotated(boxes1: Tensor, boxes2: Tensor, ious: Tensor, mode_flag: int, aligned: bool) -> None:
     """Writes the IoUs: (N,) of pairs if `aligned`, else (N x M,). Mode 1 divides by the first box's area."""
-    if aligned:
-        ious.copy_(_ious(boxes1, boxes2, mode_flag == 1))
-    elif ious.numel():
-        rows = [_ious(part[:, None], boxes2, mode_flag == 1) for part in boxes1.split(64)]
-        ious.copy_(torch.cat(rows).flatten())
+    a, b = float64(boxes1[:, :5], boxes2[:, :5])
+    if not aligned:
+        ious.copy_(pairwise(a, b, mode_flag == 1).flatten())
+    elif len(a):
+        parts = zip(a.split(_PAIRS), b.split(_PAIRS), strict=True)
+        ious.copy_(torch.cat([_ious(*part, mode_flag == 1) for part in parts]))
 
 
 def nms_rotated(
     dets: Tensor, scores: Tensor, order: Tensor, dets_sorted: Tensor, labels: Tensor, iou_threshold: float,
     multi_label: bool,
 ) -> Tensor:  # fmt: skip
-    """Returns the indices of the kept boxes, by descending score. As in mmcv, labels have no influence."""
-    boxes = dets_sorted[:, :5]
-    near = torch.cat([_ious(part[:, None], boxes) >= iou_threshold for part in boxes.split(64)]).cpu()
-    removed = torch.zeros(len(boxes), dtype=torch.bool)
-    keep = []
-    for i in range(len(boxes)):
-        if not removed[i]:
-            keep.append(i)
-            removed |= near[i]
-    return order[torch.tensor(keep, dtype=torch.long, device=order.device)]
+    """Returns the indices of the kept boxes, by descending score. As in mmcv, labels have no influence.
+
+    Args:
+        dets: (N, 5), or (N, 6) with labels. Not used here.
+        scores: (N,). Not used here.
+        order: (N,): the boxes by descending score.
+        dets_sorted: `dets` in this order.
+        labels: (N,) or empty. Not used here.
+        iou_threshold: Boxes with this IoU or a larger one with a kept one are removed.
+        multi_label: Whether there are labels.
+    """
+    (boxes,) = float64(dets_sorted[:, :5])
+    return order[greedy(len(boxes), lambda i, j: pairwise(boxes[i], boxes[j]) >= iou_threshold, boxes.device)[0]]
 
 
 def _places(rois: Tensor, size: tuple[int, int], scale: float, sampling_ratio: int, aligned: bool, clockwise: bool):

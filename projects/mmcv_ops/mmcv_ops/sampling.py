@@ -36,16 +36,26 @@ def bins(width: Tensor, height: Tensor, size: tuple[int, int], sampling_ratio: i
     Yields:
         Indices (k,), y and x offsets (k, PH, PW, S), and the samples per bin along x: sample s is in column s % this.
     """
+    for indices, grid in equal_grids(width, height, size, sampling_ratio):
+        y, x = _offsets(height[indices] / size[0], width[indices] / size[1], size, grid)
+        yield indices, y, x, grid[1]
+
+
+def equal_grids(
+    width: Tensor, height: Tensor, size: tuple[int, int], sampling_ratio: int
+) -> Iterator[tuple[Tensor, list[int]]]:
+    """Yields chunks of regions with equal sample grids: their indices (k,), and the samples per bin along y and x.
+
+    The arguments are those of `bins`. A chunk has at most 256 samples per bin in total.
+    """
     grids = torch.stack([height / size[0], width / size[1]], 1).ceil().long()
     if sampling_ratio > 0:
         grids = torch.full_like(grids, sampling_ratio)
     for grid in grids.unique(dim=0).tolist():
-        if min(grid) <= 0:
-            continue
-        chosen = (grids == grids.new_tensor(grid)).all(1).nonzero()[:, 0]
-        for indices in chosen.split(max(1, 256 // (grid[0] * grid[1]))):
-            y, x = _offsets(height[indices] / size[0], width[indices] / size[1], size, grid)
-            yield indices, y, x, grid[1]
+        if min(grid) > 0:
+            chosen = (grids == grids.new_tensor(grid)).all(1).nonzero()[:, 0]
+            for indices in chosen.split(max(1, 256 // (grid[0] * grid[1]))):
+                yield indices, grid
 
 
 def _offsets(bin_height: Tensor, bin_width: Tensor, size: tuple[int, int], grid: list[int]) -> tuple[Tensor, Tensor]:

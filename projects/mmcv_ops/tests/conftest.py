@@ -5,11 +5,10 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # these files, not an installed copy of them
+
 import mmcv.ops
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from mmcv_ops import ext as these
 
 
