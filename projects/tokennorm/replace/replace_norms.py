@@ -104,7 +104,7 @@ def replace_norms(
         replacements[name] = GridNormAdapter(norm, name, old, heads, _of(name, grid), prefixes, record)
     for name, replacement in replacements.items():
         model.set_submodule(name, replacement)
-    record.watch(model, [model.get_submodule(name) for name in dict.fromkeys(n.rpartition('.')[0] for n in names)])
+    record.watch(model, names)
     return names
 
 
