@@ -1,4 +1,4 @@
-"""Padding masks that a model passes to its encoder and decoder: where they are read, whose they are, what is refused."""
+"""Padding masks that a model passes to its encoder and decoder: where they are read and what is refused."""
 
 import pytest
 import torch

@@ -88,7 +88,7 @@ class GridRecord:
             module.register_forward_pre_hook(partial(self._enter, mask_arguments_of(module)), with_kwargs=True)
             module.register_forward_hook(self._leave, always_call=True)
             if getattr(module, 'use_nested_tensor', False):  # torch's encoder: its nested tensors have no grid
-                module.use_nested_tensor = False  # type: ignore[assignment]
+                module.use_nested_tensor = False
         model.register_forward_hook(self._end, always_call=True)
         for module in model.modules():
             if isinstance(module, WINDOWED):
@@ -204,8 +204,8 @@ class GridRecord:
 
         for output in tree_leaves(outputs):
             if isinstance(output, Tensor) and output.grad_fn is not None:
-                is_noted = output.grad_fn.metadata.setdefault(f'{id(self)} {output.output_nr}', notes) is not notes
-                if not is_noted:  # by a module inside this one
+                known: Any = output.grad_fn.metadata
+                if known.setdefault((id(self), output.output_nr), notes) is notes:  # not of a module inside this one
                     output.register_hook(restore)
 
     def _after_windows(self, module: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
