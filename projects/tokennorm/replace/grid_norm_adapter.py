@@ -108,7 +108,7 @@ class GridNormAdapter(nn.Module):
         if self.grid is None:
             valid = self.record.valid((x.shape[1], x.shape[2]), x.shape[0])
         elif self.grid == 'sequence':
-            valid = self.record.valid_sequence(prefix)
+            valid = self.record.valid_sequence(x.shape[0], prefix + x.shape[2], prefix)
         return self.norm(x) if valid is None else self.norm(x, valid)
 
     def _of_prefix(self, x: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
 """Finds the grid of a sequence of tokens in models that do not pass it on."""
 
-import inspect
 import math
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch.nn.modules.utils import _pair
 from torch.utils._pytree import tree_leaves
 
 from tokennorm.padding import image_sizes_of
+from tokennorm.replace.masks import MASKS, OF_DECODERS, Mask, lengths_of, mask_arguments_of
 
 
 class StemProjection(nn.Module):
@@ -36,10 +37,6 @@ class StemProjection(nn.Module):
         return rearrange(self.stem(x), 'b h w d -> b d h w')
 
 
-MASKS = dict(  # arguments of a sequence, and whether True hides a token
-    attention_mask=False, decoder_attention_mask=False, src_key_padding_mask=True, tgt_key_padding_mask=True
-)
-OF_DECODERS = {'decoder_attention_mask', 'tgt_key_padding_mask'}
 WINDOWED = (nn.Conv2d, nn.Unfold, nn.MaxPool2d, nn.AvgPool2d, StemProjection)
 
 
@@ -57,30 +54,18 @@ def _same(a: int, b: int) -> bool:
     return statically_known_true(a == b) if torch.compiler.is_exporting() else a == b
 
 
-def lengths_of(mask: Any, hides: bool = False) -> Tensor | None:
-    """Number of tokens in each sequence of a padding mask (B, T), (B,); None for what is not one.
-
-    True, or another number than 0, is a token; with `hides`, as in torch's masks, it is padding.
-    """
-    if not isinstance(mask, Tensor) or mask.ndim != 2:
-        return None
-    mask = mask.bool() ^ hides
-    if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
-        raise ValueError("the mask hides tokens before others: pad sequences at their end, padding_side='right'")
-    return mask.sum(dim=1)
-
-
 def this_thread() -> int:
     return 0 if torch.compiler.is_compiling() else threading.get_ident()  # torch.compile cannot trace it
 
 
 class GridRecord:
-    """The grids of the current forward pass of a model, with their batch sizes.
+    """The grids of the current forward pass of a model, with their batch sizes, and its padding masks.
 
-    They come from convolutions, unfoldings, poolings, TokenNorm stems, replaced norms, and from pairs (H, W) among the
-    arguments of blocks. Of two grids with the same number of tokens the later one counts, which is right in pyramids.
-    When gradients reach the outputs of a block or of the model, the record of their forward pass returns, for
-    activation checkpointing: another pass may have followed.
+    The grids come from convolutions, unfoldings, poolings, TokenNorm stems, replaced norms, and from pairs (H, W) among
+    the arguments of blocks. Of two grids with the same number of tokens the later one counts, which is right in
+    pyramids. A mask is read where a module around a replaced norm is called with it, and is known inside this module.
+    When gradients reach the outputs of such a module, the record of its forward pass returns, for activation
+    checkpointing: another pass may have followed.
     """
 
     def __init__(self) -> None:
@@ -88,37 +73,28 @@ class GridRecord:
         self.image: tuple[int, int] | None = None
         self.batch = 0
         self.image_sizes: Tensor | None = None
-        self.places: dict[str, int] = {}  # of the model's positional arguments
-        self.has_two = False  # sequences, of an encoder and of a decoder
-        self.lengths: Tensor | None = None
+        self.masks: tuple[Mask, ...] = ()  # of the modules that are being called, the innermost last
+        self.outer: list[tuple[Mask, ...]] = []  # the masks before each of these calls
+        self.lengths: list[tuple[Tensor, Tensor]] = []  # of the masks that were counted
         self.thread: int | None = None  # that is in the model's forward pass
 
-    def watch(self, model: nn.Module, blocks: Sequence[nn.Module]) -> None:
-        """Registers hooks that follow the forward passes of a model and of its blocks."""
-        parameters = inspect.signature(model.forward).parameters
-        is_positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        self.places = {name: i for i, name in enumerate(parameters) if parameters[name].kind in is_positional}
-        self.has_two = self._has_two_sequences(model)
+    def watch(self, model: nn.Module, norms: Sequence[str]) -> None:
+        """Registers hooks that follow the forward passes of a model and of all modules around these norms."""
         model.register_forward_pre_hook(self._start, with_kwargs=True)
+        blocks = dict.fromkeys(name.rpartition('.')[0] for name in norms)
+        around = dict.fromkeys('.'.join(block.split('.')[:i]) for block in blocks for i in range(block.count('.') + 2))
+        for name in around:
+            module = model.get_submodule(name)
+            module.register_forward_pre_hook(partial(self._enter, mask_arguments_of(module)), with_kwargs=True)
+            module.register_forward_hook(self._leave, always_call=True)
+            if getattr(module, 'use_nested_tensor', False):  # torch's encoder: its nested tensors have no grid
+                module.use_nested_tensor = False
         model.register_forward_hook(self._end, always_call=True)
         for module in model.modules():
             if isinstance(module, WINDOWED):
                 module.register_forward_hook(self._after_windows)
-        for block in blocks:
-            block.register_forward_pre_hook(self._before_block, with_kwargs=True)
-            block.register_forward_hook(self._return_with)
-
-    def _has_two_sequences(self, model: nn.Module) -> bool:
-        """Whether a module of an encoder and a decoder holds norms of this record, or only some are in a decoder."""
-        places, norms = [], []
-        for name, part in model.named_modules():
-            masks = MASKS.keys() & inspect.signature(part.forward).parameters
-            places.append((f'{name}.' if name else '', masks))
-            norms += [name] * (getattr(part, 'record', None) is self)
-        around = [[masks for place, masks in places if norm.startswith(place)] for norm in norms]
-        in_decoder = [any(masks & OF_DECODERS for masks in own) for own in around]
-        both = any(masks & OF_DECODERS and masks - OF_DECODERS for own in around for masks in own)
-        return both or 0 < sum(in_decoder) < len(norms)
+        for name in blocks:
+            model.get_submodule(name).register_forward_pre_hook(self._before_block, with_kwargs=True)
 
     def note(self, height: int, width: int, batch: int | None = None) -> None:
         """Remembers a grid. A batch size of None matches any batch."""
@@ -138,56 +114,99 @@ class GridRecord:
         sides = zip(self.image_sizes.unbind(1), grid, self.image, strict=True)
         return torch.stack([sizes * tokens // pixels for sizes, tokens, pixels in sides], dim=1).clamp(min=1)
 
-    def valid_sequence(self, num_prefix_tokens: int) -> Tensor | None:
-        """The part of each sequence that the model's `attention_mask` does not hide, as a grid of one row, (B, 2)."""
-        if self.lengths is None or not self.is_current():
+    def valid_sequence(self, batch: int, tokens: int, num_prefix_tokens: int) -> Tensor | None:
+        """The part of each sequence that its padding mask does not hide, as a grid of one row, int (B, 2)."""
+        pairs = (tokens, tokens) if tokens != batch else None  # such a mask says which tokens attend to which
+        masks = [mask for mask in self.masks if mask.values is None or mask.values.shape != pairs]
+        if not masks or not (self.outer or self._is_in_backward()):
             return None
-        tokens = (self.lengths - num_prefix_tokens).clamp(min=1)
-        return torch.stack([torch.ones_like(tokens), tokens], dim=1)
+        fitting = [mask for mask in masks if mask.values is None or mask.values.shape == (batch, tokens)]
+        name, owner, values = [*masks, *fitting][-1]
+        if values is None:
+            raise ValueError(
+                f'replace_norms: {owner} has an encoder and a decoder, and a norm cannot tell whose {name} it is: '
+                'replace the norms of the encoder, or of the decoder, on its own'
+            )
+        if not fitting:
+            raise ValueError(
+                f'replace_norms: {name} of {owner} is {tuple(values.shape)}, but a norm inside got {(batch, tokens)} '
+                'tokens: call the module around this norm with a mask of its own, or name the norm in exclude'
+            )
+        length = (self._count(values, MASKS[name]) - num_prefix_tokens).clamp(min=1)
+        return torch.stack([torch.ones_like(length), length], dim=1)
+
+    def _count(self, mask: Tensor, hides: bool) -> Tensor:
+        """`lengths_of`, which waits for a GPU, once for a mask that many layers are called with."""
+        known = [lengths for counted, lengths in self.lengths if counted is mask]
+        if not known:
+            known = [lengths_of(mask, hides)]
+            self.lengths.append((mask, known[0]))
+        return known[0]
 
     def is_current(self) -> bool:
         """Whether the model itself is being called, not timm's `forward_features`, or activations are recomputed."""
-        return self.thread is not None or torch._C._current_graph_task_id() != -1
+        return self.thread is not None or self._is_in_backward()
+
+    def _is_in_backward(self) -> bool:
+        return torch._C._current_graph_task_id() != -1
 
     def _is_other_thread(self) -> bool:
         return bool((thread := this_thread()) and self.thread and self.thread != thread)
-
-    def _end(self, model: nn.Module, args: Any, outputs: Any = None) -> None:
-        if self._is_other_thread():
-            return
-        self.thread = None
-        self._return_with(model, args, outputs)
-
-    def _return_with(self, module: nn.Module, args: Any, outputs: Any) -> None:
-        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return
-        notes = self.grids[:], self.image, self.batch, self.image_sizes, self.lengths
-
-        def restore(gradient: Tensor) -> None:
-            self.grids, self.image, self.batch, self.image_sizes, self.lengths = notes[0][:], *notes[1:]
-
-        for output in tree_leaves(outputs):
-            if isinstance(output, Tensor) and output.grad_fn is not None:
-                output.register_hook(restore)
 
     def _start(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._is_other_thread():
             raise RuntimeError('replace_norms: another thread calls the model; give each its own, copy.deepcopy(model)')
         self.thread = this_thread()
         self.grids.clear()
-        given = {name: args[i] for name, i in self.places.items() if i < len(args)} | kwargs
-        masks = {name: found for name in MASKS if (found := lengths_of(given.get(name), MASKS[name])) is not None}
-        if masks and self.has_two:
-            raise ValueError(
-                f'replace_norms: {type(model).__name__} has an encoder and a decoder, and a norm cannot tell whose '
-                f'{" or ".join(masks)} it is: replace the norms of the encoder, or of the decoder, on its own'
-            )
-        lengths = list(masks.values())
-        self.lengths = lengths[0] if lengths else None
         images = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.ndim == 4]
         self.image = tuple(images[0].shape[-2:]) if images else None
         self.batch = images[0].shape[0] if images else 0
         self.image_sizes = image_sizes_of(images[0]) if images else None
+
+    def _end(self, model: nn.Module, args: Any, outputs: Any = None) -> None:
+        if not self._is_other_thread():
+            self.thread = None
+
+    def _enter(
+        self, places: dict[str, int | None], module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        if not self.outer and not self._is_in_backward():
+            self.masks = ()  # what an earlier backward pass left
+        self.outer.append(self.masks)
+        given = {name: args[i] for name, i in places.items() if i is not None and i < len(args)} | kwargs
+        given = {name: given[name] for name in MASKS if given.get(name) is not None}
+        masks = {name: mask for name, mask in given.items() if isinstance(mask, Tensor) and mask.ndim == 2}
+        names = {*places, *masks}
+        owner, of_two = type(module).__name__, bool(names & OF_DECODERS and names - OF_DECODERS)
+        if of_two:  # the modules inside it may know which of the two masks is theirs
+            self.masks = (Mask(' or '.join(masks) or 'mask', owner, None),) if masks or self.masks else ()
+        elif masks:
+            name, mask = next(iter(masks.items()))
+            self.masks = *self.masks, Mask(name, owner, mask)
+        elif names and not given and (names & OF_DECODERS or (self.masks and self.masks[-1].values is None)):
+            self.masks = ()  # a sequence of its own, without padding
+
+    def _leave(self, module: nn.Module, args: Any, outputs: Any = None) -> None:
+        if self._is_other_thread():
+            return
+        self._return_with(outputs)
+        self.masks = self.outer.pop()
+        if not self.outer:
+            self.lengths.clear()
+
+    def _return_with(self, outputs: Any) -> None:
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return
+        notes = self.grids[:], self.image, self.batch, self.image_sizes, self.masks
+
+        def restore(gradient: Tensor) -> None:
+            self.grids, self.image, self.batch, self.image_sizes, self.masks = notes[0][:], *notes[1:]
+
+        for output in tree_leaves(outputs):
+            if isinstance(output, Tensor) and output.grad_fn is not None:
+                known: Any = output.grad_fn.metadata
+                if known.setdefault((id(self), output.output_nr), notes) is notes:  # not of a module inside this one
+                    output.register_hook(restore)
 
     def _after_windows(self, module: nn.Module, args: tuple[Tensor, ...], out: Tensor) -> None:
         if isinstance(module, nn.Unfold):

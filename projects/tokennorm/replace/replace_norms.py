@@ -51,9 +51,10 @@ def replace_norms(
             the attention in the same module, or around the norm.
         grid: Layout of (B, T, C): (H, W) or 'sequence', one value or a dict by such patterns. None, or no match, takes
             the grid from the forward pass: from the shapes in convolutions, unfoldings, poolings and the arguments of
-            the blocks. A sequence that matches none of them is taken for a square. With 'sequence', tokens that the
-            model's `attention_mask`, or torch's `src_key_padding_mask`, (B, T), hides do not count in statistics
-            across tokens. With an encoder and a decoder, call this function for one of them, not for the whole model.
+            the blocks. A sequence that matches none of them is taken for a square. With 'sequence', tokens that an
+            `attention_mask`, `decoder_attention_mask`, `src_key_padding_mask` or `tgt_key_padding_mask`, (B, T), hides
+            do not count in statistics across tokens; the innermost module that is called with one has the mask of its
+            norms.
         num_prefix_tokens: Class and other tokens before the grid, which are normalized as by LayerNorm. None asks the
             model; a sequence may then also be without them.
 
@@ -104,7 +105,7 @@ def replace_norms(
         replacements[name] = GridNormAdapter(norm, name, old, heads, _of(name, grid), prefixes, record)
     for name, replacement in replacements.items():
         model.set_submodule(name, replacement)
-    record.watch(model, [model.get_submodule(name) for name in dict.fromkeys(n.rpartition('.')[0] for n in names)])
+    record.watch(model, names)
     return names
 
 
