@@ -106,7 +106,7 @@ def test_attention_masks_limit_sequences_as_in_the_reference(by_name):
 def test_torch_hides_padding_where_its_mask_is_true():
     torch.manual_seed(3)
     layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True, dtype=torch.float64)
-    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
+    encoder = nn.TransformerEncoder(layer, 2).eval()
     replace_norms(encoder, dict(type='DTN'), grid='sequence')
     x = torch.randn(2, 10, 16, dtype=torch.float64)
     out = encoder(x, src_key_padding_mask=torch.arange(10) >= torch.tensor([10, 6])[:, None])
@@ -156,41 +156,6 @@ def test_checkpointing_knows_the_grid_of_each_forward_pass(method, noted):
         torch.testing.assert_close(actual, value)
 
 
-def test_the_mask_of_one_of_two_sequences():
-    """A model of both refuses it; an encoder or a decoder on its own reads it."""
-    torch.manual_seed(1)
-    options = dict(include='layers.*', num_heads=2, grid='sequence')
-    source, target = torch.randn(2, 10, 16, dtype=torch.float64), torch.randn(2, 8, 16, dtype=torch.float64)
-    hidden, later = (torch.arange(n) >= torch.tensor([n, 6])[:, None] for n in (10, 8))
-
-    def transformer():
-        return nn.Transformer(16, 2, 1, 1, 16, dropout=0.0, batch_first=True, dtype=torch.float64).eval()
-
-    model = transformer()
-    replace_norms(model, dict(type='DTN'), **options | dict(include='decoder.layers.*'))
-    assert model(source, target).shape == target.shape
-    for mask in (dict(src_key_padding_mask=hidden), dict(tgt_key_padding_mask=later)):
-        with pytest.raises(ValueError, match='has an encoder and a decoder'):
-            model(source, target, **mask)
-        assert Wrapper(model)(source, target).shape == target.shape
-    model = Wrapper(transformer())
-    replace_norms(model, dict(type='DTN'), **options | dict(include='*layers.*'))
-    with pytest.raises(ValueError, match='Wrapper has an encoder and a decoder'):
-        model(source, target, src_key_padding_mask=hidden)
-
-    model = transformer()  # in two calls
-    for part in ('decoder', 'encoder'):
-        replace_norms(model, dict(type='DTN'), **options | dict(include=f'{part}.layers.*'))
-    with pytest.raises(ValueError, match='has an encoder and a decoder'):
-        model(source, target, src_key_padding_mask=hidden)
-
-    model = transformer()
-    replace_norms(model.encoder, dict(type='DTN'), **options)
-    replace_norms(model.decoder, dict(type='DTN'), **options)
-    masks = dict(src_key_padding_mask=hidden, memory_key_padding_mask=hidden, tgt_key_padding_mask=later)
-    torch.testing.assert_close(model(source, target, **masks)[1:, :6], model(source[1:, :6], target[1:, :6]))
-
-
 class Wrapper(nn.Module):
     """Passes its arguments on, as PEFT's models."""
 
@@ -200,28 +165,6 @@ class Wrapper(nn.Module):
 
     def forward(self, *args, **kwargs):
         return self.model(*args, **kwargs)
-
-
-def test_a_decoder_without_replaced_norms_does_not_count():
-    class Pooled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            options = dict(d_model=16, nhead=2, dim_feedforward=16, dropout=0.0, batch_first=True, dtype=torch.float64)
-            layer = nn.TransformerEncoderLayer(**options)
-            self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
-            self.pool = nn.TransformerDecoderLayer(**options)
-
-        def forward(self, x, attention_mask):
-            return self.encoder(x, src_key_padding_mask=~attention_mask.bool())
-
-    model, x, mask = Pooled().eval(), torch.randn(2, 10, 16, dtype=torch.float64), torch.ones(2, 10)
-    both = copy.deepcopy(model)
-    replace_norms(both, dict(type='DTN'), include='*norm*', exclude='encoder.norm', grid='sequence', num_heads=2)
-    with pytest.raises(ValueError, match='Pooled has an encoder and a decoder'):
-        both(x, mask)
-    replace_norms(model, dict(type='DTN'), include='encoder.*norm*', grid='sequence', num_heads=2)
-    mask[1, 6:] = 0
-    torch.testing.assert_close(model(x, mask)[1:, :6], model(x[1:, :6], mask[1:, :6]))
 
 
 def test_masks_reach_a_model_through_any_arguments():
