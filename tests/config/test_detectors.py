@@ -16,7 +16,7 @@ def work_dir(tmp_path):
     folder = tmp_path / 'run'
     folder.mkdir()
     for i, name in enumerate(('old.py', 'new.py')):
-        (folder / name).write_text('')
+        (folder / name).write_text(f"model = dict(type='A', b=[1, (2.5, -3)])\nwork_dir = '{name}'\n")
         os.utime(folder / name, (i, i))
     (folder / 'best_coco_bbox_mAP_epoch_1.pth').write_bytes(b'')
     return folder
@@ -29,12 +29,32 @@ def test_work_directory_has_config_and_checkpoint(work_dir):
     assert detector_files(CONFIG, work_dir) == (CONFIG, str(work_dir))
 
 
+@pytest.mark.parametrize(
+    'script',
+    [
+        "open('executed', 'w')",
+        'import os, sys',
+        "work_dir = open('executed', 'w')",
+        "work_dir = 'x'\nmodel = dict(a=__import__('os').getcwd())",
+        "_base_ = 'other.py'",
+        "work_dir = 'x'\nfor _ in []: pass",
+        'not python',
+    ],
+)
+def test_no_file_is_run_that_training_did_not_write(work_dir, script, tmp_path):
+    for folder in (work_dir, tmp_path):
+        (folder / 'newest.py').write_text(script)
+    assert config_of(work_dir) == work_dir / 'new.py'
+    with pytest.raises(UserError, match='not run'):
+        config_of(tmp_path)
+
+
 def test_config_needs_a_checkpoint(tmp_path):
     with pytest.raises(UserError, match=r'did you mean retinanet_pvt-t\?'):
         detector_files('retinanet_pvtt')
     with pytest.raises(UserError, match='After a config, name a checkpoint'):
         detector_files(CONFIG)
-    with pytest.raises(UserError, match=r'no config \(\*.py\)'):
+    with pytest.raises(UserError, match='has no config of a training run'):
         config_of(tmp_path)
 
 

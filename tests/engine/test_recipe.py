@@ -150,7 +150,7 @@ def test_timm_models_have_their_names_on_the_hub_and_no_download():
 def test_a_resumed_run_keeps_its_anchors(tmp_path):
     path = Path(config_path('retinanet_pvt-mini-dtn_fpn'))
     run, cfg = Config.fromfile(path), Config.fromfile(path)
-    run.model.bbox_head.anchor_generator.octave_base_scale = 1.5
+    run.work_dir, run.model.bbox_head.anchor_generator.octave_base_scale = 'run', 1.5
     run.dump(tmp_path / path.name)
     recipe.use_anchors_of(Plan(cfg), tmp_path)
     assert cfg.model.bbox_head.anchor_generator.octave_base_scale == 1.5

@@ -1,5 +1,6 @@
 """A detector by its name: its config and its checkpoint. Neither torch nor OpenMMLab is imported."""
 
+import ast
 from pathlib import Path
 
 from tokennorm.messages import UserError, did_you_mean
@@ -31,8 +32,8 @@ def detector_files(name: str | Path, checkpoint: str | Path | None = None) -> tu
     path = Path(name).expanduser()
     if is_checkpoint(name) and checkpoint in (None, str(name)):
         source = str(path if path.is_file() else name)
-        has_config = any(path.parent.glob('*.py')) and any(path.parent.glob('*/vis_data'))
-        return str(config_of(path.parent) if has_config else source), source
+        configs = written_configs(path.parent)
+        return str(configs[-1] if configs else source), source
     if str(name) and path.is_dir():
         return str(config_of(path)), str(checkpoint or path)
     if checkpoint is None:
@@ -45,8 +46,31 @@ def detector_files(name: str | Path, checkpoint: str | Path | None = None) -> tu
 
 
 def config_of(work_dir: Path) -> Path:
-    """The config that training wrote into a work directory: the newest one."""
-    configs = sorted(work_dir.glob('*.py'), key=lambda path: path.stat().st_mtime_ns)
+    """Returns the config that training wrote into a work directory, the newest one."""
+    configs = written_configs(work_dir)
     if not configs:
-        raise UserError(f'{work_dir} is not the work directory of a training run: it has no config (*.py)')
+        raise UserError(
+            f'{work_dir} has no config of a training run: name the config, and then the checkpoint. '
+            'A file *.py that training did not write is not run'
+        )
     return configs[-1]
+
+
+def written_configs(work_dir: Path) -> list[Path]:
+    """Returns the configs that training wrote into a directory, the newest last.
+
+    Such a file assigns values, `work_dir` among them, and nothing else: scripts of the user may be beside it.
+    """
+    configs = [path for path in work_dir.glob('*.py') if _is_written(path)]
+    return sorted(configs, key=lambda path: path.stat().st_mtime_ns)
+
+
+def _is_written(path: Path) -> bool:
+    try:
+        statements = ast.parse(path.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return False
+    names = [getattr(one.targets[0], 'id', None) for one in statements if isinstance(one, ast.Assign)]
+    values = (node for one in statements for node in ast.walk(getattr(one, 'value', one)))
+    calls = {ast.unparse(node.func) for node in values if isinstance(node, ast.Call)}
+    return len(names) == len(statements) and 'work_dir' in names and calls <= {'dict', 'set', 'frozenset'}

@@ -12,7 +12,7 @@ from mmengine.config import Config
 from mmengine.registry import MODELS
 
 from tokennorm.checkpoints.finding import CheckpointError, newest_checkpoint, packaged_file
-from tokennorm.config.detectors import config_of
+from tokennorm.config.detectors import written_configs
 from tokennorm.config.paths import config_files
 from tokennorm.config.reading import drop_variables, read_config
 from tokennorm.config.tree import evaluators, is_classifier, walk
@@ -139,8 +139,9 @@ def find_resumed(cfg: Config, options: TrainOptions) -> Path | None:
 
 
 def config_of_run(folder: Path) -> Config:
-    """Returns the newest config in a run's directory, or an empty one."""
-    return Config.fromfile(config_of(folder)) if any(folder.glob('*.py')) else Config()
+    """Returns the config that a run wrote into its directory, or an empty one."""
+    configs = written_configs(folder)
+    return Config.fromfile(configs[-1]) if configs else Config()
 
 
 def use_anchors_of(plan: Plan, folder: Path) -> None:
