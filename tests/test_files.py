@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tokennorm.files import cache_directory, check_output_file, make_output_dir, write_atomically
+from tokennorm.files import cache_directory, check_output_file, in_home, make_output_dir, write_atomically
 from tokennorm.messages import UserError
 
 
@@ -25,6 +25,24 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     assert found.value.errno == errno.ENOSPC
     assert path.read_bytes() == b'second'
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ('written', 'read'),
+    [
+        ('~/x', '/h/x'),
+        ('--out=~/x y', '--out=/h/x y'),
+        ('load_from=~/a.pth', 'load_from=/h/a.pth'),
+        ('~', '/h'),
+        ('a~/b', 'a~/b'),
+        ('mmdet::x/y', 'mmdet::x/y'),
+        ('--norm', '--norm'),
+        ('~no such user/x', '~no such user/x'),
+    ],
+)
+def test_the_home_in_a_path_or_after_an_equals_sign(written, read, monkeypatch):
+    monkeypatch.setenv('HOME', '/h')
+    assert in_home(written) == read
 
 
 def test_content_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):

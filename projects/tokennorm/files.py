@@ -1,6 +1,7 @@
 """Output files and folders, tried before anything long begins and written in one step; the cache directory."""
 
 import os
+import re
 import secrets
 import tempfile
 from pathlib import Path
@@ -8,7 +9,13 @@ from pathlib import Path
 from tokennorm.messages import UserError
 
 TEMPORARY = '.tmp'
+_HOME = re.compile(r'^(-?-?[\w.-]+=)?(~[\w.-]*)(?=/|\\|$)')  # also after `--out=`, where no shell replaces it
 LEAST_SPACE = 2**20  # bytes; a config and the first lines of a log
+
+
+def in_home(argument: str) -> str:
+    """Replaces `~` or `~user` at the beginning of a path, or of the path in `--out=~/x` and `key=~/x`, by the home."""
+    return _HOME.sub(lambda found: (found[1] or '') + os.path.expanduser(found[2]), argument)
 
 
 def write_atomically(path: str | Path, content: bytes) -> None:
@@ -54,6 +61,6 @@ def make_output_dir(folder: str | Path) -> None:
 def cache_directory() -> Path:
     """Returns `$TOKENNORM_CACHE`, else `$XDG_CACHE_HOME/tokennorm`, else `~/.cache/tokennorm`. It may not exist yet."""
     if named := os.environ.get('TOKENNORM_CACHE'):
-        return Path(named).expanduser()
+        return Path(in_home(named))
     cache = os.environ.get('XDG_CACHE_HOME', '')
     return Path(cache if os.path.isabs(cache) else Path.home() / '.cache', 'tokennorm')

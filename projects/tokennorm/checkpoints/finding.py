@@ -12,6 +12,7 @@ from urllib.parse import urlparse
 
 import torch
 
+from tokennorm.files import in_home
 from tokennorm.messages import UserError, did_you_mean
 from tokennorm.published import PUBLISHED
 
@@ -70,7 +71,7 @@ def find_checkpoint(checkpoint: str | Path) -> str:
         CheckpointError: if there is no such file or package, no checkpoint in a directory, or if a model cannot be
             fetched from the Hub.
     """
-    name, path = str(checkpoint), Path(checkpoint).expanduser()
+    name, path = str(checkpoint), Path(in_home(str(checkpoint)))
     if name.startswith(('pip:', 'tokennorm:')):
         return str(packaged_file(name))
     if name.startswith(_HUB) or (_TIMM.fullmatch(name) and not path.exists()):

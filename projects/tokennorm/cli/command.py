@@ -13,6 +13,7 @@ from functools import wraps
 from typing import Any, NoReturn
 
 from tokennorm.environment import OPTIONAL, PACKAGES, PIP, Fault, check_mmcv_ops, import_mmdet, limit_spinning
+from tokennorm.files import in_home
 from tokennorm.messages import UserError, did_you_mean
 from tokennorm.ranks import print_once
 
@@ -55,7 +56,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        words, option = sys.argv[1:] if args is None else list(args), ''
+        words, option = list(map(in_home, sys.argv[1:] if args is None else args)), ''
         for before, word in zip(['', *words], words, strict=False):
             option = word if word.startswith('--') else option
             if not word.strip() or (word.startswith('--') and word.endswith('=')):

@@ -73,7 +73,7 @@ def evaluate(args: argparse.Namespace) -> None:
     from tokennorm.inference.embedded_config import embedded_config
     from tokennorm.plan.trained import use_trained_anchors, use_trained_size
 
-    is_local = Path(args.checkpoint).expanduser().exists()
+    is_local = Path(args.checkpoint).exists()
     checkpoint = Checkpoint.read(args.checkpoint)
     config = embedded_config(checkpoint) if args.config == args.checkpoint else args.config
     plan = open_plan(config, args.work_dir, args.cfg_options, args.launcher)

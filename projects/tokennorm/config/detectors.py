@@ -3,19 +3,20 @@
 import ast
 from pathlib import Path
 
+from tokennorm.files import in_home
 from tokennorm.messages import UserError, did_you_mean
 from tokennorm.published import PUBLISHED
 
 
 def is_detector(name: str | Path) -> bool:
     """Returns whether a name is that of a folder, a checkpoint or a published detector, which need no second name."""
-    path = Path(name).expanduser()
+    path = Path(in_home(str(name)))
     return str(name) in PUBLISHED or (bool(str(name)) and path.is_dir()) or is_checkpoint(name)
 
 
 def is_checkpoint(name: str | Path) -> bool:
     """Returns whether a name is that of a checkpoint's file or URL, by its suffix."""
-    path = Path(name).expanduser()
+    path = Path(in_home(str(name)))
     return path.suffix in ('.pth', '.safetensors') and (path.is_file() or str(name).startswith(('http://', 'https://')))
 
 
@@ -29,7 +30,7 @@ def detector_files(name: str | Path, checkpoint: str | Path | None = None) -> tu
     if str(name) in PUBLISHED:
         detector = PUBLISHED[str(name)]
         return detector.config, str(checkpoint or detector.url)
-    path = Path(name).expanduser()
+    path = Path(in_home(str(name)))
     if is_checkpoint(name) and checkpoint in (None, str(name)):
         source = str(path if path.is_file() else name)
         configs = written_configs(path.parent)

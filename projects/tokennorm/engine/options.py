@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.config.paths import config as config_path
+from tokennorm.files import in_home
 from tokennorm.messages import UserError, did_you_mean
 
 _BACKENDS = ('Tensorboard', 'Wandb', 'MLflow', 'ClearML', 'Neptune', 'DVCLive', 'Aim')
@@ -27,6 +28,9 @@ MODEL_NAMES = {  # --model: configs for boxes and for masks; {} is '', '-dtn', '
     'mini': ('retinanet_pvt-mini{}_fpn', 'mask-rcnn_pvt-mini{}_fpn'),
     'trial': ('retinanet_efficientnet-lite0_fpn', 'mask-rcnn_efficientnet-lite0_fpn'),
 }
+
+
+_PATHS = ('config', 'data', 'init', 'resume', 'work_dir')
 
 
 def option(group: str, text: str, default: Any = None, **argument: Any) -> Any:
@@ -127,6 +131,8 @@ class TrainOptions:
     def __post_init__(self) -> None:
         for name, one in self.__dataclass_fields__.items():
             value, choices = getattr(self, name), one.metadata.get('choices')
+            if name in _PATHS and isinstance(value, str | Path):
+                object.__setattr__(self, name, value := type(value)(in_home(str(value))))
             if 'limits' in one.metadata:
                 if isinstance(value, Integral) and not isinstance(value, bool):  # such as numpy's
                     object.__setattr__(self, name, value := int(value))
@@ -183,5 +189,5 @@ def check_config(name: str | Path) -> None:
 
 def check_data(data: str | Path | None) -> None:
     """Raises `UserError` for a dataset that does not exist."""
-    if data is not None and not (str(data) and os.path.exists(os.path.expanduser(data))):
+    if data is not None and not (str(data) and os.path.exists(in_home(str(data)))):
         raise UserError(f'data {data} not found; it must be a folder, or the data.yaml of a YOLO dataset')
