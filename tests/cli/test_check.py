@@ -12,8 +12,8 @@ from tests.helpers.configs import ROOT
 from tests.helpers.folders import write_yolo
 from tokennorm.cli.check import main as check
 from tokennorm.datasets.image_files import list_images
-from tokennorm.engine.checks import check_config_data
 from tokennorm.engine.data import use_data_folder
+from tokennorm.engine.rules import Built, verify
 from tokennorm.plan import Plan
 
 THREE = ['cat', 'dog', 'owl']
@@ -55,7 +55,7 @@ def test_a_config_and_the_check_read_a_yolo_folder(coco, tmp_path, cache, capsys
     root = write_yolo(coco, tmp_path / 'yolo')
     cfg = Config.fromfile(ROOT / 'pvt' / 'retinanet_pvt-t_fpn_1x_coco.py')
     use_data_folder(Plan(cfg), str(root), ('train', 'val'))
-    check_config_data(cfg, ('train', 'val', 'test'))
+    verify('config', Built(cfg, ('train', 'val', 'test')))
     dataset = cfg.train_dataloader.dataset
     assert Path(dataset.ann_file).is_relative_to(cache)
     first = DATASETS.build(dataset).get_data_info(0)['img_path']

@@ -132,12 +132,12 @@ compile = False
     (tmp_path / 'child.py').write_text(child)
     for name in ('base', 'child'):
         read_config(tmp_path / f'{name}.py')
-    lines = [line.replace(f', which {tmp_path}/child.py sets', '') for line in capsys.readouterr().out.splitlines()]
-    assert lines == [
-        'warning: nothing reads max_epochs: set train_cfg.max_epochs',
-        'warning: nothing reads optim_wraper (did you mean optim_wrapper?)',
-        'warning: nothing reads lr_config: set param_scheduler',
-        'warning: nothing reads test_pipeline',
+    where, code = f'warning: {tmp_path}/child.py: nothing reads', '[unread-entry]'
+    assert capsys.readouterr().out.splitlines() == [
+        f'{where} max_epochs: set train_cfg.max_epochs {code}',
+        f'{where} optim_wraper (did you mean optim_wrapper?) {code}',
+        f'{where} lr_config: set param_scheduler {code}',
+        f'{where} test_pipeline {code}',
     ]
 
 

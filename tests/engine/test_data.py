@@ -15,8 +15,8 @@ from tokennorm.config.image_size import short_side
 from tokennorm.datasets.anchor_fit import anchor_fit
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
-from tokennorm.engine.checks import check_config_data
 from tokennorm.engine.data import choose_image_size, fit_limits, use_coco_splits, use_data_folder
+from tokennorm.engine.rules import Built, verify
 from tokennorm.messages import UserError
 from tokennorm.plan import Plan
 
@@ -37,7 +37,7 @@ def test_data_classes_heads_and_evaluators_are_set(data, name):
     cfg = Config.fromfile(ROOT / 'pvt' / name)
     use(cfg, data)
     assert not cfg.val_evaluator.get('use_mp_eval')
-    check_config_data(cfg, ('train', 'val', 'test'))
+    verify('config', Built(cfg, ('train', 'val', 'test')))
     for split, file in (('train', 'train'), ('val', 'val'), ('test', 'val')):
         dataset = cfg[f'{split}_dataloader'].dataset
         assert dataset.metainfo.classes == ('disk', 'square', 'triangle', 'star')

@@ -9,7 +9,7 @@ from tests.helpers.configs import small_config
 from tokennorm.config.paths import config as config_path
 from tokennorm.config.tree import walk
 from tokennorm.engine import recipe
-from tokennorm.engine.epochs import describe_late_stages, set_epochs
+from tokennorm.engine.epochs import set_epochs
 from tokennorm.engine.options import TrainOptions
 from tokennorm.messages import UserError
 from tokennorm.plan import Plan
@@ -46,30 +46,6 @@ def test_stages_of_a_recipe_follow_its_length(place, part, key, values):
             val_interval=10,
             dynamic_intervals=[({30: 28, 2: 1, 1: 0}[epochs], 1)],
         )
-
-
-def test_stages_after_the_end_are_named():
-    hooks = [dict(type='PipelineSwitchHook', switch_epoch=280), dict(type='YOLOXModeSwitchHook', num_last_epochs=15)]
-    hooks += [dict(type='EMAHook', begin_epoch=15), dict(type='Mine', every_n_epochs=300)]
-    checkpoint = dict(checkpoint=dict(type='CheckpointHook', save_begin=50))
-    cfg = small_config(train_cfg=dict(max_epochs=50, val_interval=99), custom_hooks=hooks, default_hooks=checkpoint)
-    said = 'Training has 50 epochs, so that these never happen: custom_hooks[0].switch_epoch=280'
-    assert describe_late_stages(cfg) == [said]
-    cfg.train_cfg.max_epochs = 281
-    assert describe_late_stages(cfg) == []
-    cfg.train_cfg.max_epochs = 15
-    assert describe_late_stages(cfg)[0].endswith(
-        'switch_epoch=280, custom_hooks[1].num_last_epochs=15, default_hooks.checkpoint.save_begin=50'
-    )
-
-
-@pytest.mark.parametrize('hook', [dict(type='PipelineSwitchHook'), dict(type='mmdet.PipelineSwitchHook')])
-@pytest.mark.parametrize(('epoch', 'never'), [(49, False), (50, True), (51, True)])
-def test_a_switch_at_the_end_of_training_is_named(hook, epoch, never):
-    """Epochs of a switch count from 0: the last of 50 is the 49th."""
-    cfg = small_config(train_cfg=dict(max_epochs=50), custom_hooks=[hook | dict(switch_epoch=epoch)])
-    expected = f'Training has 50 epochs, so that these never happen: custom_hooks[0].switch_epoch={epoch}'
-    assert describe_late_stages(cfg) == [expected] * never
 
 
 def test_a_length_with_too_few_epochs_for_its_stages_is_refused():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tokennorm.findings import RULES, Finding, Findings, Refusal, judging, refuse, reports
+from tokennorm.findings import RULES, Finding, Findings, Refusal, current, judging, refuse, reports
 from tokennorm.messages import UserError
 
 
@@ -60,6 +60,7 @@ def test_outside_of_a_command_an_error_is_raised_at_once(capsys):
     assert 'bus [zero-instance-category]' in capsys.readouterr().out
     with pytest.raises(Refusal):
         reports('bbox-as-corners', 'val')
+    current().stop()
     assert reports('zero-instance-category', 'val')  # the error is not kept
 
 

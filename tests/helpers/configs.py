@@ -9,7 +9,7 @@ import mmpretrain.utils
 from mmengine import Config, DefaultScope
 from mmengine.registry import MODELS
 
-from tokennorm.engine.checks import check_feature_maps
+from tokennorm.engine.rules import Built, verify
 
 ROOT = Path(__file__).resolve().parents[2] / 'configs'
 
@@ -33,7 +33,7 @@ def build_model(cfg):
     mmpretrain.utils.register_all_modules(init_default_scope=False)
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
         model = MODELS.build(deepcopy(cfg.model))
-    check_feature_maps(model, cfg.model)
+    verify('built', Built(cfg, splits=(), model=model))
     return model
 
 

@@ -24,10 +24,10 @@ from tokennorm.cli.arguments import add_options_argument
 from tokennorm.cli.command import Parser, command
 from tokennorm.config.reading import read_config
 from tokennorm.config.tree import is_classifier
-from tokennorm.engine.checks import check_classes, check_config_data
 from tokennorm.engine.data import use_data_folder
 from tokennorm.engine.hooks.data_errors import DataError
 from tokennorm.engine.recipe import open_plan
+from tokennorm.engine.rules import Built, verify
 from tokennorm.engine.runner import build_runner
 from tokennorm.files import check_output_file
 from tokennorm.messages import UserError, user_errors
@@ -191,7 +191,7 @@ def load_test_config(args: argparse.Namespace, trained: list[str] | None) -> tup
             f'{data} has {len(labels)} of {len(dataset.classes)} classes; '
             f'--classes {data} restricts the answers to them'
         )
-    check_config_data(cfg, ('test',))
+    verify('config', Built(cfg, ('test',)))
     choose_images(cfg, args.images, subset)
     cfg.test_dataloader.persistent_workers = False  # they would keep the first corruption
     if args.workers is not None:
@@ -206,8 +206,6 @@ def open_test(
 ) -> tuple[CorruptedTest, str]:
     """Returns the test of a config with a checkpoint, and a digest of the weights; `subset` restricts the answers."""
     runner = build_runner(cfg, splits=('test',))
-    if trained is not None:
-        check_classes(trained, runner.test_dataloader.dataset.metainfo['classes'], checkpoint)
     state_dict = read_state_dict(checkpoint)
     check_fit(runner.model, state_dict, checkpoint)
     if subset is not None:

@@ -13,8 +13,8 @@ from torch.utils.data import DataLoader
 
 from tokennorm.config.paths import config as config_path
 from tokennorm.config.tree import walk
+from tokennorm.findings import reports
 from tokennorm.messages import UserError, did_you_mean, shorten
-from tokennorm.ranks import print_once
 from tokennorm.registry import arguments_of
 
 _NEAR = 0.8  # similarity from which a key is a typo: that of max_epoch and max_epochs, not of stem_cfg and init_cfg
@@ -22,7 +22,7 @@ RUNNER = set(inspect.signature(Runner.__init__).parameters)
 _PACKAGES = ('tokennorm', 'mmengine', 'mmcv', 'mmdet', 'mmpretrain', 'mmseg', 'torch', 'torchvision', 'timm')
 _READ = {  # by mmengine, mmdet and mmpretrain, besides the arguments of the Runner
     *('runner_type', 'auto_scale_lr', 'tta_model', 'tta_pipeline', 'data_preprocessor', 'custom_imports', 'compile'),
-    *('model_wrapper_cfg', 'find_unused_parameters', 'sync_bn', 'strategy', 'backend_args'),
+    *('allow', 'model_wrapper_cfg', 'find_unused_parameters', 'sync_bn', 'strategy', 'backend_args'),
     *('activation_checkpointing', 'efficient_conv_bn_eval'),
 }
 
@@ -65,14 +65,14 @@ def read_config(name: str | Path) -> Config:
         )
     if not is_whole:
         raise UserError(f'{path} has no model: it is not a whole config')
-    for name in _unread(path):
+    for name in unused_variables(path) if not _has_other_code(cfg) else ():
         meant = f': set {_FORMER[name]}' if name in _FORMER else did_you_mean(name, RUNNER, _NEAR)
-        print_once(f'warning: nothing reads {name}, which {path} sets{meant}')
+        reports('unread-entry', str(path), f'nothing reads {name}{meant}')
     return cfg
 
 
-def _unread(path: str | Path) -> list[str]:
-    """The names that a config with a base sets and does not use, such as a pipeline that the base has in its loader."""
+def unused_variables(path: str | Path) -> list[str]:
+    """Returns the names that a config with a base sets and does not use, such as a pipeline that the base has used."""
     try:
         tree = ast.parse(Path(path).read_bytes())
     except SyntaxError:  # YAML
@@ -196,11 +196,15 @@ def drop_variables(cfg: Config) -> None:
 
 
 def _variables(cfg: Config) -> set[str]:
-    """Entries that nothing reads. None with code of other packages, which may read them as `runner.cfg`."""
+    """Returns the entries that nothing reads."""
+    return set() if _has_other_code(cfg) else set(cfg) - RUNNER - _READ
+
+
+def _has_other_code(cfg: Config) -> bool:
+    """Returns whether a config runs code of other packages, which may read any entry as `runner.cfg.NAME`."""
     imports = (cfg.get('custom_imports') or {}).get('imports') or []
     names = [imports] if isinstance(imports, str) else [*imports]
     names += [cfg.get('default_scope') or 'mmengine']
     parts = (part for key in cfg for _, part in walk(cfg[key], key))
     names += [kind for part in parts if '.' in (kind := str(part.get('type')))]
-    has_own = any(name.partition('.')[0] not in _PACKAGES for name in names)
-    return set() if has_own else set(cfg) - RUNNER - _READ
+    return any(name.partition('.')[0] not in _PACKAGES for name in names)

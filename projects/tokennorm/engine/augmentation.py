@@ -1,17 +1,12 @@
-"""`--augment strong`: large-scale jitter, and without masks Mosaic and MixUp. Classes that mirrored images exchange."""
-
-import re
+"""`--augment strong`: large-scale jitter, and without masks Mosaic and MixUp."""
 
 from mmengine.config import Config
 
 from tokennorm.config.image_size import test_scale
-from tokennorm.config.tree import innermost_datasets, walk
-from tokennorm.messages import UserError, shorten
+from tokennorm.messages import UserError
 from tokennorm.registry import type_name
 
 _JITTER = (0.1, 2.0)
-_LEFT = re.compile(r'left|(?<![a-z])l(?![a-z])|east|(counter|anti)[- ]?(?=clockwise)')  # as in `hand_L`
-_RIGHT = dict(left='right', l='r', east='west')
 
 
 def augment_strongly(cfg: Config) -> str:
@@ -45,22 +40,3 @@ def augment_strongly(cfg: Config) -> str:
         pipeline=[dict(type='Mosaic', img_scale=scale, pad_val=114.0), affine, mixup, flip, keep, *packing],
     )
     return '--augment strong: Mosaic, large-scale jitter of 0.1 to 2, MixUp; images without objects are left out'
-
-
-def describe_flips(cfg: Config) -> list[str]:
-    """Returns one line if training mirrors classes that differ in left and right, or are characters, or none."""
-    loader = cfg.get('train_dataloader') or {}
-    metainfo = next(innermost_datasets(loader.get('dataset') or {})).get('metainfo') or {}
-    classes = metainfo.get('classes') or ()
-    names = {str(name).casefold(): str(name) for name in classes if not isinstance(classes, str)}  # or a file
-    other = {key: _LEFT.sub(lambda found: _RIGHT.get(found[0], ''), key) for key in names if _LEFT.search(key)}
-    pairs = [f'{names[left]} and {names[right]}' for left, right in other.items() if right in names]
-    single = [name for name in names.values() if len(name) == 1 and name.isascii()]
-    if sum(map(str.isalnum, single)) > 7:
-        pairs.append(f'characters with their mirror images ({shorten(single, 4)})')
-    steps = walk(loader, 'train_dataloader')
-    flips = [name for name, step in steps if type_name(step) == 'RandomFlip' and step.get('prob') != 0]
-    if not pairs or not flips:
-        return []
-    off = ' '.join(re.sub(r'\[(\d+)\]', r'.\1', f'{name}.prob=0') for name in flips)
-    return [f'Training mirrors images, which exchanges {shorten(pairs, 3)}. To keep them apart: --cfg-options {off}']

@@ -10,7 +10,6 @@ from tokennorm.config.tree import walk
 from tokennorm.messages import UserError
 from tokennorm.registry import arguments_of
 
-_FROM_1 = 'begin_epoch', 'action_epoch', 'save_begin'  # these count epochs from 1
 _PLACES = ('train_cfg', 'custom_hooks', 'default_hooks', 'model')
 
 
@@ -44,17 +43,6 @@ def set_epochs(cfg: Config, epochs: int, old: int | None) -> None:
             part[key] = scaled_value
     if loop.get('dynamic_intervals'):
         loop['dynamic_intervals'] = [tuple(pair) for pair in loop['dynamic_intervals']]  # mmengine takes no lists
-
-
-def describe_late_stages(cfg: Config) -> list[str]:
-    """Returns a line if hooks wait for epochs that training does not have, such as those of a base config, or none."""
-    epochs = (cfg.get('train_cfg') or {}).get('max_epochs')
-    if epochs is None:
-        return []
-    hooks = [one for one in _stages(cfg) if one[1].startswith(('custom_hooks', 'default_hooks', 'train_cfg.val_begin'))]
-    most = dict(val_begin=epochs, switch_epoch=epochs - 1, num_last_epochs=epochs - 1, **dict.fromkeys(_FROM_1, epochs))
-    late = [f'{name}={value}' for _, name, _, key, value in hooks if value > most.get(key, value)]
-    return [f'Training has {epochs} epochs, so that these never happen: {", ".join(late)}'] if late else []
 
 
 def scaled(epoch: int, old: int, new: int) -> int:

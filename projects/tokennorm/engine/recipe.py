@@ -20,8 +20,8 @@ from tokennorm.datasets.coco.inspection import all_have_masks
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.engine.augmentation import augment_strongly
 from tokennorm.engine.data import resize_images, use_loader_defaults
-from tokennorm.engine.epochs import describe_late_stages, set_epochs
-from tokennorm.engine.hooks import check_metrics, use_training_hooks
+from tokennorm.engine.epochs import set_epochs
+from tokennorm.engine.hooks import use_training_hooks
 from tokennorm.engine.hooks.summary import every
 from tokennorm.engine.mixed_precision import use_full_precision_on_cpu, use_mixed_precision
 from tokennorm.engine.options import LOGGERS, MODEL_NAMES, TrainOptions, check_integer
@@ -204,8 +204,6 @@ def apply_options(plan: Plan, options: TrainOptions) -> None:
     plan.finish()
     with plan.step(Rank.USER, 'what PyTorch and mmengine take', show=False):
         _make_acceptable(cfg)
-        check_metrics(cfg)
-    print_once(*describe_late_stages(cfg))
 
 
 def _apply_plain_options(cfg: Config, options: TrainOptions) -> None:

@@ -1,46 +1,31 @@
 """The runner of a training run or an evaluation: built after what breaks most often was checked, and run."""
 
-import io
 import logging
-import re
 import time
-from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import mmengine.runner
 from mmengine.config import Config
-from mmengine.hooks import EMAHook
-from mmengine.logging import MMLogger, print_log
+from mmengine.logging import MMLogger
 from mmengine.registry import RUNNERS, init_default_scope
-from mmengine.runner import EpochBasedTrainLoop
 from torch import nn
 
 from tokennorm.checkpoints import Checkpoint, CheckpointError, check_fit, convert_detector, find_checkpoint
 from tokennorm.checkpoints.finding import newest_checkpoint
-from tokennorm.checkpoints.reading import common_meta, keep_mmengine_from_unpickling
+from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
 from tokennorm.config.build_errors import build_errors
 from tokennorm.config.tree import innermost_datasets
-from tokennorm.engine.checks import (
-    check_backbone,
-    check_classes,
-    check_classes_of_data,
-    check_config_data,
-    check_feature_maps,
-    check_paramwise,
-    check_queries,
-    check_switches,
-    describe_idle_keys,
-    describe_lost_scores,
-    describe_other_pixels,
-)
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks.data_errors import DataErrorHook
+from tokennorm.engine.repairs import choose_best_metric, limit_detections
 from tokennorm.engine.resume.schedule import use_settings_of_run
 from tokennorm.engine.resume.training_state import make_resumable, restart_epoch
+from tokennorm.engine.rules import Built, verify
 from tokennorm.environment import check_mmcv_ops
 from tokennorm.files import make_output_dir
+from tokennorm.findings import current, refuse
 from tokennorm.messages import UserError
 
 _ROUTINE = (  # of the upstream libraries: long lists, and advice to programmers
@@ -77,7 +62,7 @@ class Runner(mmengine.runner.Runner):
         own = kinds - {nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm}
         if own and self.distributed and self.cfg.get('sync_bn'):
             names = ', '.join(sorted(kind.__name__ for kind in own))
-            raise UserError(f'sync_bn would leave out what {names} computes besides batch norm: set it to None')
+            refuse('sync-bn', f'it would leave out what {names} computes besides batch norm', 'sync_bn')
         return super().wrap_model(model_wrapper_cfg, model)
 
     @staticmethod
@@ -86,12 +71,12 @@ class Runner(mmengine.runner.Runner):
         loader = mmengine.runner.Runner.build_dataloader(dataloader, *args, **kwargs)
         limit = dataloader.get('num_batch_per_epoch') if isinstance(dataloader, dict) else None
         if limit is not None and len(loader.dataset) > (images := len(loader.dataset._dataset)):  # mmengine's slice
-            raise UserError(f'num_batch_per_epoch={limit}: the dataset has only {images} images; leave it out for all')
+            refuse('num-batches', f'the dataset has only {images} images', f'num_batch_per_epoch={limit}')
         return loader
 
 
 def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | None = None) -> Runner:
-    """Builds the runner of a config. What breaks most often is checked before, and raises `UserError`.
+    """Builds the runner of a config, and applies the rules about recipes: before, to what was built, and to samples.
 
     Args:
         cfg: A whole config, changed in place.
@@ -104,38 +89,19 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
     if not cfg.get(f'{splits[0]}_dataloader'):
         raise UserError(f'{cfg.filename} has no {splits[0]}_dataloader: it is not a whole config')
     make_output_dir(cfg.work_dir)
-    check_config_data(cfg, splits)
-    check_queries(cfg)
-    for text in describe_lost_scores(cfg):
-        print_log(text, level=logging.WARNING)
-    if training:
-        check_paramwise(cfg)
-        check_switches(cfg)
+    current().allow(cfg.get('allow') or ())
+    verify('config', Built(cfg, splits))
+    limit_detections(cfg.model)
     load_from, backbone = cfg.get('load_from'), cfg.model.get('backbone') or {}
     init_cfg = backbone.get('init_cfg')
     if training:
+        choose_best_metric(cfg)
         make_resumable(cfg)
         find_checkpoint_to_resume(cfg)
         if cfg.get('load_from'):
             cfg.load_from = find_checkpoint(cfg.load_from)
-        if str(backbone.get('type')).startswith('tokennorm.'):  # third-party backbones keep their own loaders
-            if cfg.get('load_from'):
-                backbone['init_cfg'] = None  # the whole detector is loaded
-            elif init_cfg is None and isinstance(frozen := backbone.get('frozen_stages'), int) and frozen >= 0:
-                raise UserError(
-                    f'model.backbone.frozen_stages={frozen} would keep random stages: set it to -1, or '
-                    'name weights with --init'
-                )
-            elif init_cfg is None:
-                text = 'model.backbone.init_cfg is None: the backbone is initialized at random.'
-                print_log(text, level=logging.WARNING)
-        for text in describe_other_pixels(cfg):
-            print_log(text, level=logging.WARNING)
-    if own_pixels := cfg.get('data_preprocessor'):
-        of_model = cfg.model.get('data_preprocessor') or own_pixels
-        if any(value != of_model.get(key) for key, value in own_pixels.items()):
-            text = 'data_preprocessor of the config file is not read: model.data_preprocessor is another one'
-            print_log(text, level=logging.WARNING)
+        if cfg.get('load_from') and str(backbone.get('type')).startswith('tokennorm.'):  # the whole detector is loaded
+            backbone['init_cfg'] = None  # third-party backbones keep their own loaders
     start_cpu_processes(cfg)
     init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner skips this for a name that it has seen
     while not cfg.get('experiment_name') and MMLogger.check_instance_created(
@@ -151,14 +117,9 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
         if init_cfg is not None:
             runner.cfg.model.backbone.init_cfg = init_cfg
         runner.dump_config()
-    check_feature_maps(unwrapped(runner.model), cfg.model)
-    for text in describe_idle_keys(cfg, unwrapped(runner.model)) if training else ():
-        print_log(text, level=logging.WARNING)
-    with build_errors(), redirect_stdout(io.StringIO()):  # pycocotools prints four lines per file
-        loops = [runner.train_loop, runner.val_loop] if training else [runner.test_loop]
-    check_classes_of_data(
-        cfg.model, {one: loop.dataloader.dataset for one, loop in zip(splits, loops, strict=False) if loop is not None}
-    )
+    with build_errors():
+        built = Built.of(runner, splits, checkpoint)
+        verify('built', built)
     if training:
         _note_category_ids(runner.train_dataloader.dataset)
     runner.register_hook(hook := DataErrorHook())
@@ -166,7 +127,9 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
     if cfg.get('load_from'):
         load_from_checkpoint(runner, cfg, training, checkpoint)
     elif checkpoint is not None:
-        check_backbone(unwrapped(runner.model).backbone, cfg.model.backbone.init_cfg, checkpoint)
+        verify('checkpoint', built)
+    if training:
+        verify('samples', built)
     return runner
 
 
@@ -194,23 +157,10 @@ def load_from_checkpoint(runner: Runner, cfg: Config, training: bool, checkpoint
     if checkpoint is None or checkpoint.source != cfg.get('load_from'):
         checkpoint = Checkpoint.read(cfg.get('load_from'))
     model, state_dict = unwrapped(runner.model), checkpoint.state_dict
-    if cfg.get('resume') and 'optimizer' not in checkpoint.content:
-        raise UserError(
-            f'--resume: {checkpoint.source} has only weights, not the state of a training run. '
-            f'To start a new run from them: --init {checkpoint.source}'
-        )
-    if cfg.get('resume') or not training:
-        loader = runner.train_dataloader if training else runner.test_dataloader
-        classes = common_meta(getattr(loader.dataset, 'metainfo', None)).get('classes')
-        trained = checkpoint.dataset_meta.get('classes')
-        if classes and trained:
-            check_classes(trained, classes, checkpoint.source)
+    splits = ('train',) if training else ('test',)
+    data = {splits[0]: (runner.train_dataloader if training else runner.test_dataloader).dataset}
+    verify('checkpoint', Built(cfg, splits, model, data, hooks=runner.hooks, checkpoint=checkpoint))
     if cfg.get('resume'):
-        if 'ema_state_dict' in checkpoint.content and not any(isinstance(hook, EMAHook) for hook in runner.hooks):
-            raise UserError(
-                f'--resume: the weights in {checkpoint.source} are an average, and training would continue from it '
-                f'instead of the trained weights: add --ema, or start a new run with --init {checkpoint.source}'
-            )
         check_fit(model, state_dict, checkpoint.source)
     else:
         state_dict, report = convert_detector(model, state_dict, checkpoint.source, new_heads=training)
@@ -233,20 +183,6 @@ def _load_checkpoint(runner: Runner, checkpoint: dict[str, Any], filename: str, 
     unwrapped(runner.model).load_state_dict(checkpoint['state_dict'], strict=False)  # heads may be new
     runner.logger.info(f'Load checkpoint from {filename}')
     return checkpoint
-
-
-def check_training_loader(runner: Runner) -> None:
-    """Builds the loop and the loader of training, and checks that epochs have batches and end."""
-    with build_errors():
-        if not len(runner.train_dataloader):
-            samples, batch = len(runner.train_dataloader.dataset), runner.train_dataloader.batch_sampler.batch_size
-            raise UserError(f'{samples} images give no batch of {batch} with drop_last: use a smaller --batch-size')
-        sampler = type(getattr(runner.train_dataloader.batch_sampler, 'sampler', None)).__name__
-        if isinstance(runner.train_loop, EpochBasedTrainLoop) and re.search('Infinite|MultiSource', sampler):
-            raise UserError(
-                f'train_dataloader.sampler={sampler} never ends an epoch, and train_cfg counts epochs: use '
-                'DefaultSampler, or a loop of iterations'
-            )
 
 
 def run(runner: Runner, how_to_continue: str) -> None:

@@ -9,8 +9,6 @@ from mmengine.runner import Runner
 
 from tokennorm.checkpoints.finding import best_checkpoint, newest_checkpoint
 from tokennorm.config.tree import is_classifier
-from tokennorm.engine.augmentation import describe_flips
-from tokennorm.engine.checks import check_training_samples
 from tokennorm.engine.data import find_detection_data, use_data_folder
 from tokennorm.engine.distributed import end_together, use_device
 from tokennorm.engine.hooks.summary import SummaryHook
@@ -25,7 +23,8 @@ from tokennorm.engine.recipe import (
     use_anchors_of,
     use_average_of,
 )
-from tokennorm.engine.runner import build_runner, check_training_loader, run
+from tokennorm.engine.rules import Built, verify
+from tokennorm.engine.runner import build_runner, run
 from tokennorm.engine.schedule import fit_to_training
 from tokennorm.findings import Findings, current, judging
 from tokennorm.messages import UserError, did_you_mean
@@ -82,11 +81,8 @@ def train_with(options: TrainOptions) -> TrainingResult:
         found.show()
         with locked_work_dir(plan.cfg.work_dir):
             runner = build_runner(plan.cfg, SPLITS, weights.checkpoint)
-            check_training_loader(runner)
-            check_training_samples(runner.train_dataloader.dataset)
             runner.register_hook(SummaryHook(*fit_to_training(runner, plan, options)))
-            found.show()
-            found.stop()
+            verify('schedule', Built.of(runner, ('train',)))
             run(runner, how_to_continue='--resume continues from the latest.')
     end_together(runner)
     return _result(runner, Path(plan.cfg.work_dir))
@@ -112,6 +108,7 @@ def plan_training(options: TrainOptions) -> tuple[Plan, InitialWeights]:
 
     # Data: classes, heads, limits, image size, and anchors, which a resumed run keeps.
     if options.data is not None:
+        verify('own data', Built(plan.cfg))
         if options.config is None and resumed is not None:
             use_anchors_of(plan, resumed)
         fit_anchors = options.config is None and resumed is None
@@ -121,7 +118,6 @@ def plan_training(options: TrainOptions) -> tuple[Plan, InitialWeights]:
     apply_options(plan, options)
     if not is_classifier(plan.cfg):
         note_sizes(plan, options.data is not None)
-        print_once(*describe_flips(plan.cfg))
     if resumed is not None:
         use_average_of(plan, resumed)
     if allowed := sorted(current().allowed):

@@ -141,11 +141,13 @@ class _AtOnce(Findings):
     """Outside of any command: an error is raised where it is found, anything else is printed."""
 
     def add(self, code: str, where: str = '', text: str = '', items: Iterable[str] = ()) -> bool:
-        self._found, self._shown = [], 0
-        stands = super().add(code, where, text, items)
-        self.show()
-        self.stop()
-        return stands
+        try:
+            stands = super().add(code, where, text, items)
+            self.show()
+            self.stop()
+            return stands
+        finally:
+            self._found, self._shown = [], 0
 
 
 _current: ContextVar[Findings] = ContextVar('findings', default=_AtOnce())  # noqa: B039

@@ -2,10 +2,9 @@
 
 from mmengine.config import Config
 
-from tokennorm.config.tree import evaluators, is_classifier, walk
+from tokennorm.config.tree import evaluators, is_classifier
 from tokennorm.evaluation.average_precision import COCO_AP, COCO_AR
-from tokennorm.messages import UserError, did_you_mean
-from tokennorm.ranks import print_once
+from tokennorm.messages import UserError
 from tokennorm.registry import type_name
 
 KEPT_CHECKPOINTS = 2  # besides the best one
@@ -77,36 +76,6 @@ def use_training_hooks(
             cfg.default_hooks.pop(name)
         hooks.append(stop | dict(min_delta=LEAST_GAIN))
     cfg.custom_hooks = hooks
-
-
-def check_metrics(cfg: Config) -> None:
-    """Raises `UserError` for a metric that a hook reads or the evaluator has, and validation by COCO does not give."""
-    metrics, evaluated = metrics_of(cfg), evaluators(cfg, 'val')
-    if not metrics or len(evaluated) != 1 or is_classifier(cfg):
-        return
-    if any('/segm_' in name for name in metrics) and not any('mask' in name for name, _ in walk(cfg.model, 'model')):
-        raise UserError("val_evaluator.metric has segm, and this model predicts no masks: set it to 'bbox'")
-    checkpoint = cfg.default_hooks.get('checkpoint') or {}
-    watched = _list(checkpoint.get('save_best'))
-    if watched[:1] == ['auto']:  # mmengine takes the first value, perhaps that of a class
-        watched = metrics[:1]
-        checkpoint.update(save_best=watched[0], rule='greater')
-    if len(watched) > 1:  # of several best checkpoints nobody knows which one the report and predictions are of
-        checkpoint['save_best'] = watched[0]
-        print_once(f'save_best: the best checkpoint is the one with the highest {watched[0]}, the first of the list')
-    hooks = [*(cfg.custom_hooks or ()), *cfg.default_hooks.values()]
-    for scheduler in cfg.get('param_scheduler') or ():
-        if isinstance(scheduler, dict) and 'Plateau' in type_name(scheduler):
-            monitor = scheduler.get('monitor', 'loss')  # mmengine's default, as the rule 'less'
-            hooks.append(dict(monitor=monitor))
-            if monitor in metrics and scheduler.get('rule', 'less') != 'greater':
-                text = f"would reduce the rate while {monitor} rises: set rule='greater'"
-                raise UserError(f'param_scheduler: {type_name(scheduler)} {text}')
-    for name in watched + [hook.get('monitor') for hook in hooks if isinstance(hook, dict)]:
-        # Those of classes, with `classwise`, have their names.
-        if isinstance(name, str) and name not in ('auto', *metrics) and not name.endswith('_precision'):
-            known = f'{did_you_mean(name, metrics)}; there are {", ".join(metrics)}'
-            raise UserError(f'save_best, or monitor of a hook or a scheduler: validation has no metric {name}{known}')
 
 
 def metrics_of(cfg: Config) -> list[str]:

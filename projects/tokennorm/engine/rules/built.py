@@ -1,0 +1,117 @@
+"""What the rules about recipes look at, and how they are applied."""
+
+import io
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from mmengine.optim import build_optim_wrapper
+from mmengine.runner import Runner
+from torch import nn
+
+from tokennorm.checkpoints import Checkpoint
+from tokennorm.config.noting import Noting
+from tokennorm.engine.distributed import unwrapped
+from tokennorm.findings import current, reports
+
+# Of a config for --data; of any config before it is built; of what was built, and its samples; of a checkpoint; of the
+# schedule that was fitted to training.
+Phase = Literal['own data', 'config', 'built', 'samples', 'checkpoint', 'schedule']
+Lines = Iterator[tuple[Any, ...]]  # arguments of `reports` after the code: a place, a text, and what is affected
+
+
+@dataclass
+class Built:
+    """The parts of a recipe. What is not there, such as data that was not downloaded, is not judged."""
+
+    cfg: Mapping[str, Any]
+    splits: Sequence[str] = ('train', 'val')
+    model: nn.Module | None = None
+    data: Mapping[str, Any] = field(default_factory=dict)  # datasets by split
+    metrics: Mapping[str, list[Any]] = field(default_factory=dict)  # of the evaluators, by split
+    hooks: Sequence[Any] = ()
+    loops: Mapping[str, Any] = field(default_factory=dict)  # by split
+    schedulers: Sequence[Any] = ()
+    checkpoint: Checkpoint | None = None
+
+    @classmethod
+    def of(cls, runner: Runner, splits: Sequence[str], checkpoint: Checkpoint | None = None) -> 'Built':
+        """Returns the parts of a runner, whose loops are built at first use."""
+        with redirect_stdout(io.StringIO()):  # pycocotools prints four lines per file
+            loops = {split: getattr(runner, f'{split}_loop') for split in splits}
+        loops = {split: loop for split, loop in loops.items() if loop is not None}
+        return cls(
+            runner.cfg,
+            splits,
+            unwrapped(runner.model),
+            {split: loop.dataloader.dataset for split, loop in loops.items()},
+            {split: loop.evaluator.metrics for split, loop in loops.items() if hasattr(loop, 'evaluator')},
+            runner.hooks,
+            loops,
+            _dicts(runner.param_schedulers),
+            checkpoint,
+        )
+
+    @cached_property
+    def optimizer(self) -> tuple[Noting, Any]:
+        """The rules for groups of parameters, which note what was read, and the optimizer; None without such rules.
+
+        A constructor that does not know the model leaves the error in its place.
+        """
+        wrapper = self.cfg.get('optim_wrapper') or {}
+        given = wrapper.get('paramwise_cfg') if isinstance(wrapper, Mapping) and 'optimizer' in wrapper else None
+        if not given or 'train' not in self.splits:
+            return Noting(), None
+        rules = Noting({key: Noting(value) if key == 'custom_keys' else value for key, value in given.items()})
+        # mmengine's wrapper for mixed precision needs a GPU, and does not matter here.
+        plain = dict(type='OptimWrapper', optimizer=deepcopy(dict(wrapper['optimizer'])), paramwise_cfg=rules)
+        plain |= {'constructor': name} if (name := wrapper.get('constructor')) else {}
+        with _silent():
+            try:
+                return rules, build_optim_wrapper(self.model, plain).optimizer
+            except NotImplementedError as error:
+                return rules, error
+
+
+Judge = Callable[[Built], Lines]
+RULES: list[tuple[Phase, str, Judge]] = []
+
+
+def rule(phase: Phase, code: str) -> Callable[[Judge], Judge]:
+    """Registers a function that yields the findings of a rule."""
+
+    def add(judge: Judge) -> Judge:
+        RULES.append((phase, code, judge))
+        return judge
+
+    return add
+
+
+def verify(phase: Phase, built: Built) -> None:
+    """Applies all rules of a phase: prints the warnings, and raises the errors together."""
+    for of, code, judge in RULES:
+        if of == phase:
+            for line in judge(built):
+                reports(code, *line)
+    current().show()
+    current().stop()
+
+
+def _dicts(schedulers: Any) -> list[Mapping[str, Any]]:
+    entries = schedulers if isinstance(schedulers, list) else [schedulers]
+    return [one for one in entries if isinstance(one, Mapping)]
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Keeps the lists of parameters out of the log: training writes them."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)

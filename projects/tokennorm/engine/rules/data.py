@@ -1,0 +1,255 @@
+"""Rules about annotation files, classes, evaluators and the first samples."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+from mmdet.datasets import CocoDataset
+from mmdet.registry import DATASETS
+from mmengine.fileio import list_from_file
+
+from tokennorm.config.tree import innermost_datasets, walk
+from tokennorm.datasets.coco.folder import read_coco_file
+from tokennorm.engine.resume.random_state import preserved_generators
+from tokennorm.engine.rules.built import Built, Lines, rule
+from tokennorm.findings import refuse
+from tokennorm.messages import shorten
+from tokennorm.registry import type_name
+
+MOST_TRIED = 16  # samples: a crop may lose the objects of one
+_LEFT = re.compile(r'left|(?<![a-z])l(?![a-z])|east|(counter|anti)[- ]?(?=clockwise)')  # as in `hand_L`
+_RIGHT = dict(left='right', l='r', east='west')
+
+
+# ---- annotation files, before datasets are built from them
+
+
+@rule('own data', 'outside-recipe')
+def _(built: Built) -> Lines:
+    model, loader = built.cfg['model'], built.cfg.get('train_dataloader')
+    datasets = innermost_datasets(loader['dataset']) if loader else ()
+    reasons = {
+        'its loop counts iterations': 'max_iters' in (built.cfg.get('train_cfg') or {}),
+        'it has a teacher and a student': 'semi_train_cfg' in model,
+        'it learns from panoptic data': any('Panoptic' in type_name(dataset) for dataset in datasets),
+        'it has a language model, which finds classes by their names': 'language_model' in model,
+    }
+    yield from (('--data', reason) for reason, holds in reasons.items() if holds)
+
+
+def annotation_files(cfg: Mapping[str, Any], splits: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Any], Path]]:
+    """Yields the loader, the config and the annotation file, or else the folder, of each dataset on this machine."""
+    for split in splits:
+        loader = cfg.get(f'{split}_dataloader')
+        for dataset in innermost_datasets(loader['dataset']) if loader else ():
+            root, name = dataset.get('data_root') or '', dataset.get('ann_file') or ''
+            if not dataset.get('backend_args') and '://' not in f'{root}{name}':  # nor in mmengine's file backends
+                yield f'{split}_dataloader', dataset, Path(root, name)
+
+
+def _coco_class(dataset: Mapping[str, Any]) -> Any:
+    cls = DATASETS.module_dict.get(type_name(dataset))
+    return cls if cls is not None and issubclass(cls, CocoDataset) else None
+
+
+@rule('config', 'missing-annotations')
+def _(built: Built) -> Lines:
+    for where, dataset, path in annotation_files(built.cfg, built.splits):
+        if not path.exists():
+            yield where, f'{"annotation file" if dataset.get("ann_file") else "folder"} {path} not found'
+
+
+@rule('config', 'class-names')
+def _(built: Built) -> Lines:
+    for where, dataset, _path in annotation_files(built.cfg, built.splits):
+        classes = (dataset.get('metainfo') or {}).get('classes')
+        if isinstance(classes, str) and not Path(classes).is_file():
+            yield where, f'metainfo.classes={classes!r} is neither a file nor a tuple of names, such as ({classes!r},)'
+
+
+@rule('config', 'class-order')
+def _(built: Built) -> Lines:
+    for where, dataset, path in annotation_files(built.cfg, built.splits):
+        cls = _coco_class(dataset)
+        if cls is None or not path.is_file():
+            continue
+        try:
+            names = [str(category['name']) for category in read_coco_file(path, with_annotations=False)['categories']]
+        except (ValueError, KeyError) as error:
+            refuse('unreadable-data', f'{path} is not a COCO annotation file ({type(error).__name__}: {error})', where)
+        classes = (dataset.get('metainfo') or {}).get('classes', cls.METAINFO.get('classes'))
+        if isinstance(classes, str):
+            classes = list_from_file(classes) if Path(classes).is_file() else None
+        in_both = [name for name in names if name in (classes or names)]
+        in_order = cls.load_data_list is CocoDataset.load_data_list
+        if classes is not None and (in_both != list(classes) if in_order else len(in_both) < len(classes)):
+            absent = [name for name in classes if name not in names]
+            yield (
+                where,
+                (
+                    f'metainfo.classes has {shorten(absent or classes, 100)}, but the categories in {path} are '
+                    f'{shorten(names, 100)}'
+                ),
+            )
+
+
+# ---- classes of built datasets
+
+
+def _classes(dataset: Any) -> Iterator[tuple[Mapping[str, Any], Sequence[str]]]:
+    """Yields the metainfo and the names of classes of a dataset, or of each one inside."""
+    metas = getattr(dataset, 'metainfo', None) or {}
+    for meta in metas if isinstance(metas, list | tuple) else [metas]:
+        classes = meta.get('classes') or ()
+        if not isinstance(classes, str) and all(isinstance(name, str) for name in classes):
+            yield meta, classes
+
+
+def _heads(model: Any) -> Iterator[tuple[str, str, int, bool]]:
+    """Yields each head with a loss that counts the classes of the data: its name, the attribute, its value, and whether
+    more than the data has are usual. Language models find classes by their names."""
+    for name, part in model.named_modules() if not hasattr(model, 'language_model') else ():
+        losses = [key for key in (*vars(part), *part._modules) if key.startswith('loss_')]
+        key = 'num_things_classes' if hasattr(part, 'num_things_classes') else 'num_classes'
+        of_data = losses and 'loss_seg' not in losses and not {'rpn_head', 'reid'} & set(name.split('.'))
+        if of_data and type(count := getattr(part, key, None)) is int:
+            yield f'model.{name}', key, count, 'loss_module' in losses
+
+
+@rule('built', 'head-classes')
+def _(built: Built) -> Lines:
+    for split, dataset in built.data.items():
+        for meta, classes in _classes(dataset):
+            things = meta.get('thing_classes')  # of panoptic data, where they are not only those of the dataset's class
+            wanted = len(things if things and set(things) <= set(classes) else classes)
+            for name, key, count, may_be_more in _heads(built.model):
+                if wanted and (count < wanted or (count != wanted and not may_be_more)):
+                    yield f'{name}.{key}={count}', f'the data of {split} has {wanted} classes: {shorten(classes)}'
+
+
+@rule('built', 'class-numbers')
+def _(built: Built) -> Lines:
+    numbers: dict[str, int] = {}
+    for split, dataset in built.data.items() if not hasattr(built.model, 'language_model') else ():
+        for _meta, classes in _classes(dataset):
+            if moved := [name for i, name in enumerate(classes) if numbers.setdefault(name, i) != i]:
+                yield split, f'the data numbers {moved[0]} otherwise than the data before it: {shorten(classes, 100)}'
+
+
+@rule('built', 'palette')
+def _(built: Built) -> Lines:
+    for split, dataset in built.data.items():
+        for meta, classes in _classes(dataset):
+            palette = meta.get('palette')
+            if isinstance(palette, list | tuple) and 0 < len(palette) < len(classes):
+                yield split, f'metainfo.palette has {len(palette)} colors for {len(classes)} classes'
+
+
+@rule('built', 'mirrored-classes')
+def _(built: Built) -> Lines:
+    names = {name.casefold(): name for _, classes in _classes(built.data.get('train')) for name in classes}
+    mirrored = {key: _LEFT.sub(lambda match: _RIGHT.get(match[0], ''), key) for key in names if _LEFT.search(key)}
+    pairs = [f'{names[left]} and {names[right]}' for left, right in mirrored.items() if right in names]
+    characters = [name for name in names.values() if len(name) == 1 and name.isascii()]
+    if sum(map(str.isalnum, characters)) > 7:
+        pairs.append(f'characters with their mirror images ({shorten(characters, 4)})')
+    steps = walk(built.cfg.get('train_dataloader'), 'train_dataloader')
+    flips = [name for name, step in steps if type_name(step) == 'RandomFlip' and step.get('prob') != 0]
+    if pairs and flips:
+        off = ' '.join(re.sub(r'\[(\d+)\]', r'.\1', f'{name}.prob=0') for name in flips)
+        yield 'train', f'training mirrors images, which exchanges {shorten(pairs, 3)}; off: --cfg-options {off}'
+
+
+# ---- evaluators
+
+
+def _images(dataset: Any) -> list[tuple[Any, str]]:
+    """Returns the id and the file name of each image of a dataset; none where it has no ids."""
+    parts = [part for part in innermost_datasets(dataset) if hasattr(part, 'get_data_info')]
+    infos = (part.get_data_info(i) for part in parts for i in range(len(part)))
+    return [(info['img_id'], Path(str(info.get('img_path'))).name) for info in infos if 'img_id' in info]
+
+
+@rule('built', 'evaluator-images')
+def _(built: Built) -> Lines:
+    for split, metrics in built.metrics.items():
+        for metric in metrics:
+            if (api := getattr(metric, '_coco_api', None)) is None:
+                continue
+            listed = {(key, Path(str(image.get('file_name'))).name) for key, image in api.imgs.items()}
+            if others := [name for key, name in _images(built.data[split]) if (key, name) not in listed]:
+                text = f'{metric.ann_file} does not list images that {split}_dataloader reads, or with other ids'
+                yield f'{split}_evaluator', text, others
+
+
+@rule('built', 'equal-image-ids')
+def _(built: Built) -> Lines:
+    for split, metrics in built.metrics.items():
+        if any(hasattr(metric, 'img_ids') for metric in metrics):
+            first: dict[Any, str] = {}
+            if equal := [name for key, name in _images(built.data[split]) if first.setdefault(key, name) != name]:
+                yield f'{split}_dataloader', 'images with the id of another image, by which AP tells them apart', equal
+
+
+# ---- first samples
+
+
+@rule('samples', 'no-objects')
+def _(built: Built) -> Lines:
+    dataset = built.data['train']
+    parts = list(innermost_datasets(dataset))
+    is_whole = sum(map(len, parts)) <= len(dataset) and all(0 < len(part) <= 1000 for part in parts)
+    known = is_whole and all(hasattr(one, 'get_data_info') and 'instances' in one.get_data_info(0) for one in parts)
+    if known and not any(True for part in parts for _ in _annotated(part)):
+        names = shorten((getattr(parts[0], 'metainfo', None) or {}).get('classes') or ())
+        yield 'train', f'no training image has an object of the classes {names}: are they those of the annotations?'
+
+
+@rule('samples', 'lost-objects')
+def _(built: Built) -> Lines:
+    """An augmentation whose sizes do not fit each other, such as a border wider than the mosaic that it cuts."""
+    dataset = built.data['train']
+    for part in getattr(dataset, 'datasets', [dataset]):  # of several files
+        inner = next(iter(innermost_datasets(part)))
+        if not hasattr(inner, 'get_data_info') or not hasattr(inner, 'pipeline'):
+            continue
+        images = [index for index in islice(_annotated(inner), MOST_TRIED) if index < len(part)]
+        tried = list(islice(cycle(images), MOST_TRIED))  # a few images several times: a crop may lose the objects
+        with preserved_generators():
+            refetches, inner.max_refetch = getattr(inner, 'max_refetch', 0), 0  # no other images in their place
+            has_objects = any(_keeps_objects(part, index) for index in tried)
+            inner.max_refetch = refetches
+        if tried and not has_objects:
+            text = (
+                f'the training pipeline leaves no object in {len(tried)} samples of {len(images)} images with objects'
+            )
+            yield 'train', text, _steps(part)
+
+
+def _annotated(part: Any) -> Iterator[int]:
+    for index in range(min(len(part), 1000)):
+        if any(not one.get('ignore_flag') for one in part.get_data_info(index).get('instances') or ()):
+            yield index
+
+
+def _keeps_objects(dataset: Any, index: int) -> bool:
+    """Returns whether a sample has objects, or is of a kind that has none."""
+    try:
+        objects = getattr(dataset[index].get('data_samples'), 'gt_instances', None)
+    except Exception as error:  # mmengine raises no other class where a transform leaves nothing
+        if 'Cannot find valid image' in str(error) or 'always return' in str(error):
+            return False
+        raise
+    return objects is None or len(objects) > 0
+
+
+def _steps(dataset: Any) -> list[str]:
+    """Returns the names of all transforms of a dataset and of those inside it."""
+    steps = []
+    while dataset is not None:
+        pipeline = getattr(dataset, 'pipeline', ())
+        steps += [type(step).__name__ for step in getattr(pipeline, 'transforms', pipeline)]
+        dataset = getattr(dataset, 'dataset', None)
+    return steps

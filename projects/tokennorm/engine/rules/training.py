@@ -1,0 +1,183 @@
+"""Rules about optimizers, hooks, metrics, loops and schedules."""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from mmdet.evaluation import CocoMetric as MMDetCocoMetric
+from mmengine.runner import EpochBasedTrainLoop, ValLoop
+
+from tokennorm.config.noting import Noting
+from tokennorm.engine.resume.random_state import preserved_generators
+from tokennorm.engine.rules.built import Built, Lines, rule
+from tokennorm.engine.schedule import is_warm_up
+from tokennorm.evaluation.average_precision import COCO_AP, COCO_AR
+from tokennorm.evaluation.coco_metric import CocoMetric
+from tokennorm.messages import did_you_mean
+from tokennorm.registry import type_name
+
+_FROM_1 = ('val_begin', 'begin_epoch', 'action_epoch', 'save_begin')  # these count epochs from 1
+_FROM_0 = ('switch_epoch', 'num_last_epochs')
+_PARAMWISE = 'optim_wrapper.paramwise_cfg'
+
+
+@rule('config', 'unread-preprocessor')
+def _(built: Built) -> Lines:
+    outer = built.cfg.get('data_preprocessor') or {}
+    inner = built.cfg['model'].get('data_preprocessor') or outer
+    if any(value != inner.get(key) for key, value in outer.items()):
+        yield ()
+
+
+# ---- optimizer
+
+
+@rule('built', 'unread-paramwise')
+def _(built: Built) -> Lines:
+    rules, optimizer = built.optimizer
+    if optimizer is None or isinstance(optimizer, Exception):
+        return
+    for key in rules.unread():
+        yield _PARAMWISE, f'nothing reads {key}{did_you_mean(key, rules.asked)}'
+    if type(optimizer).__module__.startswith('torch.'):  # others read keys of their own, such as lars_exclude of LARS
+        known = {'lr_mult', 'decay_mult', *optimizer.defaults}
+        for name, entry in rules.get('custom_keys', {}).items():
+            for key in set(entry) - known if isinstance(entry, Mapping) else ():
+                yield f'{_PARAMWISE}.custom_keys.{name}', f'nothing reads {key}{did_you_mean(key, known)}'
+
+
+@rule('built', 'idle-custom-keys')
+def _(built: Built) -> Lines:
+    rules, optimizer = built.optimizer
+    idle = dict.get(rules, 'custom_keys', Noting()).unread() if 'custom_keys' in rules.asked else []
+    if idle and not isinstance(optimizer, Exception):
+        yield f'{_PARAMWISE}.custom_keys', '', [repr(key) for key in idle]
+
+
+@rule('built', 'layer-decay')
+def _(built: Built) -> Lines:
+    if isinstance(built.optimizer[1], NotImplementedError):
+        constructor, backbone = built.cfg['optim_wrapper']['constructor'], type(built.model.backbone).__name__
+        yield f'optim_wrapper.constructor={constructor}', f'it does not know the backbone {backbone}'
+
+
+# ---- hooks
+
+
+@rule('built', 'switch-hook')
+def _(built: Built) -> Lines:
+    needs = dict(switch_pipeline='pipeline', skip_type_keys='update_skip_type_keys')  # an attribute of hook and dataset
+    dataset = built.data.get('train')
+    for hook in built.hooks if dataset is not None else ():
+        if lacking := [need for key, need in needs.items() if hasattr(hook, key) and not hasattr(dataset, need)]:
+            text = f'it would change nothing in the {type(dataset).__name__} of train, which has no {lacking[0]}'
+            yield f'custom_hooks, {type(hook).__name__}', text
+
+
+@rule('built', 'late-stages')
+def _(built: Built) -> Lines:
+    epochs = (built.cfg.get('train_cfg') or {}).get('max_epochs')
+    most = {**dict.fromkeys(_FROM_1, epochs), **dict.fromkeys(_FROM_0, epochs and epochs - 1)}
+    parts = [hook for hook in built.hooks if getattr(hook, 'by_epoch', True)] + list(built.loops.values())
+    late = [
+        f'{type(part).__name__}.{key}={vars(part)[key]}'
+        for part in (parts if epochs else ())
+        for key in most
+        if type(vars(part).get(key)) is int and vars(part)[key] > most[key]
+    ]
+    if late:
+        yield '', f'training has {epochs} epochs, so that these never happen', late
+
+
+# ---- metrics
+
+
+def _names(metric: Any, classes: Any) -> set[str] | None:
+    """Returns the names of the values that a metric gives, or None where that is not known."""
+    if type(metric) not in (CocoMetric, MMDetCocoMetric):
+        return None
+    names = {f'{name}_precision' for name in classes} if metric.classwise else set()
+    for kind in metric.metrics:
+        is_proposal = kind.startswith('proposal')
+        items = metric.metric_items or (COCO_AR if is_proposal else COCO_AP)
+        names |= {item if is_proposal else f'{kind}_{item}' for item in items}
+    return {f'{metric.prefix}/{name}' for name in names}
+
+
+def _known_metrics(built: Built) -> list[str]:
+    """Returns all metrics of validation, or [] where they are not known, as with a loop that names them anew."""
+    loop, dataset = built.loops.get('val'), built.data.get('val')
+    classes = (getattr(dataset, 'metainfo', None) or {}) if dataset is not None else {}
+    names = [_names(metric, classes.get('classes') or ()) for metric in built.metrics.get('val', ())]
+    is_plain = loop is None or getattr(type(loop), 'run', None) is ValLoop.run
+    return sorted(set().union(*names)) if names and None not in names and is_plain else []
+
+
+def _watched(built: Built) -> Iterator[tuple[str, str]]:
+    """Yields what reads a metric, and its name."""
+    for hook in built.hooks:
+        for name in [*(getattr(hook, 'key_indicators', None) or ()), getattr(hook, 'monitor', None)]:
+            if isinstance(name, str) and name != 'auto':
+                yield type(hook).__name__, name
+    yield from ((type_name(one), one.get('monitor', 'loss')) for one in _plateaus(built))  # mmengine's default
+
+
+def _plateaus(built: Built) -> list[Mapping[str, Any]]:
+    return [one for one in built.schedulers if 'Plateau' in type_name(one)]
+
+
+@rule('built', 'unknown-metric')
+def _(built: Built) -> Lines:
+    if known := _known_metrics(built):
+        for where, name in _watched(built):
+            if name not in known:
+                yield where, f'validation has no metric {name}{did_you_mean(name, known)}; there are {", ".join(known)}'
+
+
+@rule('built', 'plateau-rule')
+def _(built: Built) -> Lines:
+    for one in _plateaus(built):
+        if one.get('monitor', 'loss') in _known_metrics(built) and one.get('rule', 'less') != 'greater':
+            yield 'param_scheduler', f'{type_name(one)} would reduce the rate while {one["monitor"]} rises'
+
+
+@rule('built', 'no-mask-head')
+def _(built: Built) -> Lines:
+    by_masks = [
+        split for split, metrics in built.metrics.items() for one in metrics if 'segm' in getattr(one, 'metrics', ())
+    ]
+    if by_masks and not any('mask' in name for name, _ in built.model.named_modules()):
+        yield f'{by_masks[0]}_evaluator.metric', 'it has segm, and this model predicts no masks'
+
+
+# ---- loops and schedules
+
+
+@rule('built', 'no-batch')
+def _(built: Built) -> Lines:
+    if 'train' in built.loops and not len(loader := built.loops['train'].dataloader):
+        batch = loader.batch_sampler.batch_size
+        yield 'train_dataloader', f'{len(loader.dataset)} images give no batch of {batch} with drop_last'
+
+
+@rule('built', 'endless-sampler')
+def _(built: Built) -> Lines:
+    loop = built.loops.get('train')
+    sampler = getattr(getattr(getattr(loop, 'dataloader', None), 'batch_sampler', None), 'sampler', None)
+    if isinstance(loop, EpochBasedTrainLoop) and sampler is not None:
+        with preserved_generators():
+            drawn = sum(1 for _ in islice(iter(sampler), len(sampler) + 1))
+        if drawn > len(sampler):
+            yield (
+                f'train_dataloader.sampler={type(sampler).__name__}',
+                'it never ends an epoch, and train_cfg counts epochs',
+            )
+
+
+@rule('schedule', 'endless-warm-up')
+def _(built: Built) -> Lines:
+    loop = built.loops['train']
+    units = {True: len(loop.dataloader), False: 1}  # iterations per epoch or iteration
+    ends = [round(one['end'] * units[one.get('by_epoch', True)]) for one in built.schedulers if is_warm_up(one)]
+    if (longest := max(ends, default=0)) > loop.max_iters:
+        yield 'param_scheduler', f'the warm-up has {longest} iterations, and training {loop.max_iters}: it never ends'

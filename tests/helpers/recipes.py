@@ -1,0 +1,72 @@
+"""A small recipe that was built once, for rules to judge: each case changes a copy of it."""
+
+import io
+from argparse import ArgumentParser
+from contextlib import redirect_stdout
+from copy import deepcopy
+from dataclasses import replace
+
+from mmengine.config import Config
+
+from tests.helpers.trained import CONFIG, options
+from tokennorm.cli.arguments import add_options_argument
+from tokennorm.engine.options import TrainOptions
+from tokennorm.engine.recipe import apply_options, open_plan
+from tokennorm.engine.rules import RULES, Built
+from tokennorm.engine.runner import build_runner
+from tokennorm.findings import Findings, judging, reports
+
+
+def build_recipe(data, work_dir):
+    """Builds RetinaNet on a small PVT for a folder of shapes."""
+    parser = ArgumentParser()
+    add_options_argument(parser)
+    plan = open_plan(CONFIG, work_dir, parser.parse_args(['--cfg-options', *options(data)]).cfg_options)
+    apply_options(plan, TrainOptions(CONFIG))
+    with judging(Findings()), redirect_stdout(io.StringIO()):
+        return Built.of(build_runner(plan.cfg, ('train', 'val')), ('train', 'val'))
+
+
+def copy_of(built):
+    """Returns a copy whose parts can be changed."""
+    parts = dict(cfg=Config(deepcopy(built.cfg.to_dict())), model=deepcopy(built.model), hooks=list(built.hooks))
+    parts |= dict(data=deepcopy(built.data), metrics=deepcopy(built.metrics), schedulers=deepcopy(built.schedulers))
+    return replace(built, **parts, loops=dict(built.loops))
+
+
+def sets(**values):
+    """Returns a change: it sets parts, attributes and entries by their paths, with __ for dots."""
+
+    def change(built):
+        for path, value in values.items():
+            *above, last = path.split('__')
+            node = built
+            for name in above:
+                node = _child(node, name)
+            if isinstance(node, list | dict | Config):
+                node[int(last) if isinstance(node, list) else last] = value
+            else:
+                setattr(node, last, value)
+
+    return change
+
+
+def _child(node, name):
+    if isinstance(node, list | tuple):
+        return node[int(name)]
+    return node[name] if isinstance(node, dict | Config) and name in node else getattr(node, name)
+
+
+def judge(code, built):
+    """Applies one rule."""
+    for _, name, function in RULES:
+        if name == code:
+            for line in function(built):
+                reports(code, *line)
+
+
+def findings_of(code, built, **more):
+    """Returns what one rule finds."""
+    with judging(Findings(**more)) as found:
+        judge(code, built)
+    return found
