@@ -28,9 +28,7 @@ class ConfigOptions(argparse.Action):
             if re.search(r'[\[({]{20}', ''.join(values)):  # what walks through configs is recursive
                 raise ValueError('brackets nested too deeply')
             if any(re.search(r'[=(\[,]dict\(', value) for value in plain):
-                raise ValueError(
-                    'dict(...) is not read: write it in a config file, or as KEY.type=X or KEY.0.type=X'
-                )
+                raise ValueError('dict(...) is not read: write it in a config file, or as KEY.type=X or KEY.0.type=X')
             DictAction(self.option_strings, self.dest, nargs=self.nargs)(parser, namespace, plain, option)
             getattr(namespace, self.dest).update({key: ast.literal_eval(text) for key, text in python.items()})
         except (ValueError, AssertionError, IndexError, SyntaxError, RecursionError) as error:
