@@ -30,7 +30,7 @@ QUICK = re.compile(
 )
 # Their smaller sizes differ in nothing else.
 LARGER = re.compile(r'pvt-[sml]|pvtv2-b[345]|swin-[sb]|vit-(b-|base-(?!star))')
-OF_PVT = re.compile(r'(^|_)pvt(?P<v2>v2)?-(tiny|small|large|[tsml]|b\d)[-_]')  # without PVT-mini
+OF_PVT = re.compile(r'(^|_)pvt(?P<v2>v2)?-(tiny|small|medium|large|[tsml]|b\d)[-_]')  # without PVT-mini
 PUBLISHED = {
     'tokennorm.PVT': 'https://github.com/whai362/PVT/releases/download/v2/pvt_{}.pth',
     'tokennorm.PVTv2': 'https://github.com/whai362/PVT/releases/download/v2/pvt_v2_{}.pth',
