@@ -159,13 +159,13 @@ def diff_iou_rotated_sort_vertices_forward(vertices: Tensor, mask: Tensor, num_v
     valid = mask.bool()
     pad = 8 + valid[..., 8:].int().argmin(-1, keepdim=True)
     angle = torch.atan2(vertices[..., 1], vertices[..., 0]).float().masked_fill(~valid, torch.inf)
-    angle, order = angle.sort(-1, stable=True)
+    angle, order = angle.sort(dim=-1, stable=True)
     # More than eight vertices are the same ones twice, with rounding errors: the first of equal ones stays.
     place = vertices.float().gather(-2, order[..., None].expand(-1, -1, -1, 2))
     near = 1e-6 * (vertices.float() * valid[..., None]).square().sum(-1).amax(-1, keepdim=True).clamp(min=1e-30)
     twice = ((place - place.roll(1, -2)).square().sum(-1) <= near) & (num_valid[..., None] > 8)
     twice[..., 0] = False
-    angle, again = angle.masked_fill(twice, torch.inf).sort(-1, stable=True)
+    angle, again = angle.masked_fill(twice, torch.inf).sort(dim=-1, stable=True)
     order, count = order.gather(-1, again), angle.isfinite().sum(-1, keepdim=True).clamp(max=8)
     places = torch.arange(9, device=vertices.device)
     indices = torch.where(places < count, order[..., :9], torch.where(places == count, order[..., :1], pad))
