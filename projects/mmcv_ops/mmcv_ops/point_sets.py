@@ -43,9 +43,11 @@ def _hull(points: Tensor) -> Tensor:
 
 
 def _overlap(hull: Tensor, quads: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the areas (N,) of intersections and of unions."""
-    inter = intersection_with_quads(hull, quads)
-    return inter, area(hull) + area(quads).abs() - inter
+    """Returns the areas (N,) of intersections and of unions. Points on one line have no area."""
+    size = area(hull)
+    flat = size <= 1e-10 * hull.detach().square().amax((1, 2))
+    inter = intersection_with_quads(hull, quads).masked_fill(flat, 0)
+    return inter, size + area(quads).abs() - inter
 
 
 def convex_iou(pointsets: Tensor, polygons: Tensor, ious: Tensor) -> None:

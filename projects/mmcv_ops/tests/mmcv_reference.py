@@ -177,13 +177,11 @@ def prroi_pool(features, rois, size, scale, steps):
         x1, y1, x2, y2 = (v * scale for v in box)
         if x2 <= x1 or y2 <= y1:
             continue
-        y, x = (
-            a + (np.arange(n * steps) + 0.5) * (b - a) / n / steps for a, b, n in ((y1, y2, size[0]), (x1, x2, size[1]))
-        )
-        rows, columns = (
-            np.maximum(0, 1 - np.abs(t[:, None] + 9 - np.arange(m))) for t, m in zip((y, x), padded.shape[2:])
-        )
-        samples = rows @ padded[int(image)] @ columns.T
+        hats = []
+        for low, high, count, pixels in ((y1, y2, size[0], padded.shape[2]), (x1, x2, size[1], padded.shape[3])):
+            places = low + (np.arange(count * steps) + 0.5) * (high - low) / count / steps
+            hats.append(np.maximum(0, 1 - np.abs(places[:, None] + 9 - np.arange(pixels))))
+        samples = hats[0] @ padded[int(image)] @ hats[1].T
         output[k] = samples.reshape(-1, size[0], steps, size[1], steps).mean((2, 4))
     return output
 
@@ -192,7 +190,7 @@ def correlation(a, b, kernel_size=1, max_displacement=1, stride=1, padding=0, di
     kernel, stride, padding, dilation, patch_step = (
         (v, v) if isinstance(v, int) else v for v in (kernel_size, stride, padding, dilation, dilation_patch)
     )
-    n, channels, height, width = a.shape
+    n, _, height, width = a.shape
     patch = 2 * max_displacement + 1
     out = [
         (side + 2 * p - (k - 1) * d - 1) // s + 1

@@ -26,14 +26,15 @@ def test_riroi_align_rotated(ops, ratio, clockwise):
     arguments = (3, 2), 0.11, ratio, 4, clockwise
     output = ops.riroi_align_rotated(x, regions, *arguments)
     assert_close(output, reference.riroi_align(x.detach().numpy(), regions.double().numpy(), *arguments), 1e-5)
-    regions = regions[:4].double()
-    assert torch.autograd.gradcheck(lambda x: ops.riroi_align_rotated(x, regions, *arguments), double(x))
+    regions = regions[:4].double() * torch.tensor([1, 0.4, 0.4, 0.4, 0.4, 1])
+    x = double(x[:, :, :4, :5])
+    assert torch.autograd.gradcheck(lambda x: ops.riroi_align_rotated(x, regions, *arguments), x)
 
 
 @pytest.mark.parametrize('pool_size', [1, 4])
 def test_border_align(ops, pool_size):
-    x = random(2, 12, 7, 9)
-    boxes = rois(12, size=9)[:, 1:].view(2, 6, 4)
+    x = random(2, 12, 4, 5)
+    boxes = rois(12, size=5)[:, 1:].view(2, 6, 4)
     output = ops.border_align(x, boxes, pool_size)
     assert_close(output, reference.border_align(x.detach().numpy(), boxes.double().numpy(), pool_size), 1e-5)
     boxes = boxes[:, :2].double()
@@ -80,7 +81,7 @@ def test_correlation(ops, sizes):
     a, b = random(2, 3, 6, 7), random(2, 3, 6, 7, seed=1)
     output = ops.Correlation(**sizes)(a, b)
     assert_close(output, reference.correlation(a.detach().numpy(), b.detach().numpy(), **sizes))
-    assert torch.autograd.gradcheck(ops.Correlation(**sizes), (double(a)[:1], double(b)[:1]))
+    assert torch.autograd.gradcheck(ops.Correlation(**sizes), (double(a[:1, :2]), double(b[:1, :2])))
 
 
 def test_tin_shift(ops):
@@ -90,7 +91,7 @@ def test_tin_shift(ops):
     for n, t, c in np.ndindex(2, 4, 6):
         later = t + int(shift[n, c // 2])
         if 0 <= later < 4:
-            expected[n, later, c] = x[n, t, c].detach()
+            expected[n, later, c] = x.detach()[n, t, c]
     assert_close(output, expected)
     x = double(x)
     x.grad = None
