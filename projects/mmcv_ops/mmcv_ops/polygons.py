@@ -38,7 +38,8 @@ def _edges_inside(p: Tensor, q: Tensor, count_shared: bool) -> Tensor:
     tiny = 1e-12 * (q.square().sum(-1).amax(-1) + p.square().sum(-1).amax(-1))[..., None, None]
     start, end = (torch.where(d.abs() <= tiny, 0, d) for d in (start, end))
     shared = (start == 0) & (end == 0)
-    keep = ~shared | (((sides * edges[..., :, None, :]).sum(-1) > 0) & count_shared)
+    along = (sides * edges[..., :, None, :]).sum(-1)
+    keep = ~shared | ((along > 0) & count_shared) | (sides == 0).all(-1)  # a side of length 0 has no outside
     crossing = start / torch.where(start == end, 1, start - end)
     enter = torch.where((start < 0) & (end > 0), crossing, 0.0).amax(-1)
     leave = torch.where((start > 0) & (end < 0), crossing, 1.0).amin(-1)

@@ -1,15 +1,14 @@
-"""Rotated boxes (x, y, w, h, angle in radians; positive angles are clockwise in the image): IoU, NMS and RoIAlign."""
+"""Rotated boxes (x, y, w, h, angle in radians; positive angles are clockwise in the image): IoU and NMS."""
 
 import torch
 from torch import Tensor
 
 from .greedy import greedy
 from .polygons import intersection
-from .precision import float32, float64
-from .sampling import bins, check, sample, scatter
+from .precision import float64
 
 _CELLS = 1 << 20  # pairs of boxes whose circles are compared at once
-_PAIRS = 1 << 13  # pairs whose intersections are computed at once: what fits a CPU's cache
+PAIRS = 1 << 13  # pairs whose intersections are computed at once: what fits a CPU's cache
 
 
 def vertices(boxes: Tensor) -> Tensor:
@@ -41,7 +40,7 @@ def meeting_pairs(centers_a: Tensor, radii_a: Tensor, centers_b: Tensor, radii_b
         part = slice(first, first + rows)
         distance = torch.cdist(centers_a[part], centers_b, compute_mode='donot_use_mm_for_euclid_dist')
         i, j = torch.nonzero(~(distance > (radii_a[part, None] + radii_b) * (1 + 1e-9)), as_tuple=True)
-        yield from zip((i + first).split(_PAIRS), j.split(_PAIRS), strict=True)
+        yield from zip((i + first).split(PAIRS), j.split(PAIRS), strict=True)
 
 
 def pairwise(a: Tensor, b: Tensor, iof: bool = False) -> Tensor:
@@ -59,7 +58,7 @@ def box_iou_rotated(boxes1: Tensor, boxes2: Tensor, ious: Tensor, mode_flag: int
     if not aligned:
         ious.copy_(pairwise(a, b, mode_flag == 1).flatten())
     elif len(a):
-        parts = zip(a.split(_PAIRS), b.split(_PAIRS), strict=True)
+        parts = zip(a.split(PAIRS), b.split(PAIRS), strict=True)
         ious.copy_(torch.cat([_ious(*part, mode_flag == 1) for part in parts]))
 
 
@@ -80,42 +79,3 @@ def nms_rotated(
     """
     (boxes,) = float64(dets_sorted[:, :5])
     return order[greedy(len(boxes), lambda i, j: pairwise(boxes[i], boxes[j]) >= iou_threshold, boxes.device)[0]]
-
-
-def _places(rois: Tensor, size: tuple[int, int], scale: float, sampling_ratio: int, aligned: bool, clockwise: bool):
-    """Yields chunks of RoIs (K, 6): their numbers, images, and the y and x of their samples, (k, PH, PW, S)."""
-    center, sides = rois[:, 1:3] * scale - 0.5 * aligned, rois[:, 3:5] * scale
-    if not aligned:
-        sides = sides.clamp(min=1)
-    angle = -rois[:, 5] if clockwise else rois[:, 5]
-    for k, y, x, _ in bins(sides[:, 0], sides[:, 1], size, sampling_ratio):
-        cos, sin, width, height, x0, y0 = (
-            t[k].view(-1, 1, 1, 1) for t in (angle.cos(), angle.sin(), *sides.T, *center.T)
-        )
-        y, x = y - height / 2, x - width / 2
-        yield k, rois[k, 0].long(), y * cos - x * sin + y0, y * sin + x * cos + x0
-
-
-def roi_align_rotated_forward(
-    input: Tensor, rois: Tensor, output: Tensor, pooled_height: int, pooled_width: int, spatial_scale: float,
-    sampling_ratio: int, aligned: bool, clockwise: bool,
-) -> None:  # fmt: skip
-    features, rois = float32(input, rois)
-    rois = rois.to(features.dtype)
-    check(rois, len(features), rois[:, 3:5] if aligned else None)
-    output.zero_()
-    size = pooled_height, pooled_width
-    for k, images, y, x in _places(rois, size, spatial_scale, sampling_ratio, aligned, clockwise):
-        output[k] = sample(features, images, y, x).mean(-1).to(output)
-
-
-def roi_align_rotated_backward(
-    grad_output: Tensor, rois: Tensor, grad_input: Tensor, pooled_height: int, pooled_width: int, spatial_scale: float,
-    sampling_ratio: int, aligned: bool, clockwise: bool,
-) -> None:  # fmt: skip
-    grad, rois = float32(grad_output, rois)
-    rois = rois.to(grad.dtype)
-    size = pooled_height, pooled_width
-    for k, images, y, x in _places(rois, size, spatial_scale, sampling_ratio, aligned, clockwise):
-        per_sample = (grad[k] / y.shape[-1])[..., None].expand(-1, -1, -1, -1, y.shape[-1])
-        scatter(per_sample, grad_input, images, y, x)

@@ -165,6 +165,86 @@ def roi_align_rotated(ops, ratio, aligned, clockwise):
     return gradients(ops.roi_align_rotated(x, regions, (3, 2), 0.11, ratio, aligned, clockwise), x=x)
 
 
+@case(*[(mode, aligned, offset) for mode in ('iou', 'iof') for aligned in (False, True) for offset in (0, 1)])
+def bbox_overlaps(ops, mode, aligned, offset):
+    return dict(ious=ops.bbox_overlaps(boxes(20), boxes(20, seed=5), mode, aligned, offset))
+
+
+def rectangles(n, size=20, seed=1):
+    """Corners (N, 8) of rotated boxes, in both directions."""
+    x, y, w, h, angle = rotated_boxes(n, size, seed).T
+    corners = [
+        (x + i * w / 2 * angle.cos() - j * h / 2 * angle.sin(), y + i * w / 2 * angle.sin() + j * h / 2 * angle.cos())
+        for i, j in ((-1, -1), (1, -1), (1, 1), (-1, 1))
+    ]
+    quads = torch.stack([torch.stack(corner, 1) for corner in corners], 1)
+    return torch.where(torch.arange(n)[:, None, None] % 3 == 0, quads.flip(1), quads).flatten(1)  # fmt: skip
+
+
+@case(*[(mode, aligned) for mode in ('iou', 'iof') for aligned in (False, True)])
+def box_iou_quadri(ops, mode, aligned):
+    """Rectangles: mmcv's test of corners inside the other one is right for these only."""
+    return dict(ious=ops.box_iou_quadri(rectangles(25), rectangles(25, seed=5), mode, aligned))
+
+
+@case((0.1,), (0.4,))
+def nms_quadri(ops, threshold):
+    dets, kept = ops.nms_quadri(rectangles(60), random(60, seed=7, grad=False), threshold)
+    return dict(dets=dets, kept=kept)
+
+
+@case((1, 8), (3, 8), (3, 4))
+def active_rotated_filter(ops, kernel, rotations):
+    order = np.random.RandomState(1)
+    taps = 4 * kernel * kernel
+    indices = np.stack([order.permutation(taps) + 1 for _ in range(rotations)], 1).reshape(4, kernel, kernel, rotations)
+    weight = random(3, 2, 4, kernel, kernel)
+    output = ops.active_rotated_filter(weight, torch.from_numpy(indices).int())
+    return gradients(output, weight=weight)
+
+
+@case((1,), (5,))
+def rotated_feature_align(ops, points):
+    x = random(2, 3, 5, 6)
+    refined = rotated_boxes(60, 50).view(2, 5, 6, 5)
+    return gradients(ops.rotated_feature_align(x, refined, 0.12, points), x=x)
+
+
+@case(*[(ratio, aligned) for ratio in (0, 2) for aligned in (False, True)])
+def bezier_align(ops, ratio, aligned):
+    x = random(2, 3, 10, 12)
+    curves = torch.cat([(torch.arange(7) % 2).float()[:, None], random(7, 16, seed=4, scale=90, grad=False)], 1)
+    return gradients(ops.bezier_align(x, curves, (3, 4), 0.11, ratio, aligned), x=x)
+
+
+def text_kernels(seed=3):
+    """Labels (24, 30) of a few blocks, and a mask in which they may grow."""
+    labels = torch.zeros(24, 30, dtype=torch.int)
+    for label, (y, x, h, w) in enumerate(
+        [(2, 2, 4, 5), (3, 14, 3, 6), (13, 4, 5, 3), (15, 17, 2, 9), (22, 1, 1, 1)], 1
+    ):
+        labels[y : y + h, x : x + w] = label
+    return labels, random(24, 30, seed=seed, grad=False) < 0.75
+
+
+@case((0,), (2,))
+def contour_expand(ops, area):
+    labels, _ = text_kernels()
+    masks = torch.stack([text_kernels(seed)[1] | (labels > 0) for seed in (3, 4, 5)] + [labels > 0]).to(torch.uint8)
+    return dict(labels=torch.tensor(ops.contour_expand(masks, labels, area, 5)))
+
+
+@case((0.6,), (0.9,))
+def pixel_group(ops, distance):
+    labels, mask = text_kernels()
+    embedding, contour = random(24, 30, 4, seed=6, grad=False), (labels > 0).to(torch.uint8)
+    score = random(24, 30, seed=7, grad=False)
+    regions = ops.pixel_group(score, mask, embedding, labels, contour, 6, distance)
+    return dict(
+        regions=torch.tensor([value for r in regions for value in r]), sizes=torch.tensor([len(r) for r in regions])
+    )
+
+
 def run(name, ops):
     """Returns the arrays of a case."""
     return {key: value.detach().numpy() for key, value in CASES[name](ops).items()}

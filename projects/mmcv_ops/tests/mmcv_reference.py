@@ -128,3 +128,79 @@ def deformable_attention(value, shapes, locations, weights):
                 part = (1 - abs(y - i)) * (1 - abs(x - j))
                 output[image, query, head] += weights[image, query, head, level, point] * part * image_map[i, j]
     return output.reshape(n, queries, -1)
+
+
+def riroi_align(features, rois, size, scale, samples, orientations, clockwise):
+    channels = features.shape[1] // orientations
+    output = np.zeros((len(rois), features.shape[1], *size))
+    for k, (image, x, y, w, h, theta) in enumerate(rois):
+        width, height = max(w * scale, 1), max(h * scale, 1)
+        rows, columns = (samples or math.ceil(side / n) for side, n in ((height, size[0]), (width, size[1])))
+        turns = theta * orientations / (2 * math.pi)
+        first, part = math.floor(turns), turns - math.floor(turns)
+        angle = -theta if clockwise else theta
+        for c, o, i, j in np.ndindex(channels, orientations, *size):
+            total = 0
+            for a in range(rows):
+                for b in range(columns):
+                    v = (i + (a + 0.5) / rows) * height / size[0] - height / 2
+                    u = (j + (b + 0.5) / columns) * width / size[1] - width / 2
+                    place = v * math.cos(angle) - u * math.sin(angle) + y * scale
+                    place = place, v * math.sin(angle) + u * math.cos(angle) + x * scale
+                    for orientation, weight in ((o - first, 1 - part), (o - first + 1, part)):
+                        image_map = features[int(image), c * orientations + orientation % orientations]
+                        total += weight * bilinear(image_map, *place)
+            output[k, c * orientations + o, i, j] = total / (rows * columns)
+    return output
+
+
+def border_align(features, boxes, pool_size):
+    n, channels = len(features), features.shape[1] // 4
+    output = np.zeros((n, channels, boxes.shape[1], 4))
+    for image, c, k in np.ndindex(output.shape[:3]):
+        x1, y1, x2, y2 = boxes[image, k]
+        for side in range(4):
+            values = []
+            for step in range(pool_size + 1):
+                dx, dy = (x2 - x1) * step / pool_size, (y2 - y1) * step / pool_size
+                y, x = ((y1, x1 + dx), (y1 + dy, x1), (y2, x2 - dx), (y2 - dy, x2))[side]
+                values.append(bilinear(features[image, side * channels + c], y, x))
+            output[image, c, k, side] = max(values)
+    return output
+
+
+def prroi_pool(features, rois, size, scale, steps):
+    """The mean of many samples per bin, of the interpolation with 0 outside of the image."""
+    padded = np.pad(features, ((0, 0), (0, 0), (9, 9), (9, 9)))
+    output = np.zeros((len(rois), features.shape[1], *size))
+    for k, (image, *box) in enumerate(rois):
+        x1, y1, x2, y2 = (v * scale for v in box)
+        if x2 <= x1 or y2 <= y1:
+            continue
+        hats = []
+        for low, high, count, pixels in ((y1, y2, size[0], padded.shape[2]), (x1, x2, size[1], padded.shape[3])):
+            places = low + (np.arange(count * steps) + 0.5) * (high - low) / count / steps
+            hats.append(np.maximum(0, 1 - np.abs(places[:, None] + 9 - np.arange(pixels))))
+        samples = hats[0] @ padded[int(image)] @ hats[1].T
+        output[k] = samples.reshape(-1, size[0], steps, size[1], steps).mean((2, 4))
+    return output
+
+
+def correlation(a, b, kernel_size=1, max_displacement=1, stride=1, padding=0, dilation=1, dilation_patch=1):
+    kernel, stride, padding, dilation, patch_step = (
+        (v, v) if isinstance(v, int) else v for v in (kernel_size, stride, padding, dilation, dilation_patch)
+    )
+    n, _, height, width = a.shape
+    patch = 2 * max_displacement + 1
+    out = [
+        (side + 2 * p - (k - 1) * d - 1) // s + 1
+        for side, p, k, d, s in zip((height, width), padding, kernel, dilation, stride, strict=True)
+    ]
+    output = np.zeros((n, patch, patch, *out))
+    for image, p, q, h, w in np.ndindex(output.shape):
+        for i, j in np.ndindex(*kernel):
+            y, x = h * stride[0] - padding[0] + i * dilation[0], w * stride[1] - padding[1] + j * dilation[1]
+            v, u = y + (p - max_displacement) * patch_step[0], x + (q - max_displacement) * patch_step[1]
+            if 0 <= y < height and 0 <= x < width and 0 <= v < height and 0 <= u < width:
+                output[image, p, q, h, w] += (a[image, :, y, x] * b[image, :, v, u]).sum()
+    return output

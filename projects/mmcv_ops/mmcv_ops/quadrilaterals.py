@@ -1,0 +1,109 @@
+"""Quadrilaterals (x1, y1, ..., x4, y4) of any shape and direction: IoU, NMS, and points inside them.
+
+A simple quadrilateral is the sum of two triangles with signed areas. So concave ones, and those that are no rectangles,
+have their true area, which mmcv's kernels miss.
+"""
+
+import torch
+from torch import Tensor
+
+from .greedy import greedy
+from .polygons import area, intersection
+from .precision import float64
+from .rotated import PAIRS, meeting_pairs
+
+
+def triangles(quads: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Returns two triangles (..., 3, 2) in positive direction of quadrilaterals (..., 4, 2), and their signs (...)."""
+    parts = []
+    for corners in ([0, 1, 2], [0, 2, 3]):
+        triangle = quads[..., corners, :]
+        sign = area(triangle).sign()
+        parts.append((torch.where(sign[..., None, None] < 0, triangle.flip(-2), triangle), sign))
+    return parts
+
+
+def intersection_with_quads(convex: Tensor, quads: Tensor) -> Tensor:
+    """Returns the areas (N,) of the intersections of convex polygons (N, P, 2) and quadrilaterals (N, 4, 2)."""
+    signed = sum(sign * intersection(convex, triangle) for triangle, sign in triangles(quads))
+    return signed.abs()
+
+
+def _ious(a: Tensor, b: Tensor, iof: bool) -> Tensor:
+    """Returns IoUs (N,) of pairs of quadrilaterals (N, 4, 2) in float64, computed relative to the middle of a pair."""
+    middle = (a.mean(1, keepdim=True) + b.mean(1, keepdim=True)) / 2
+    a, b = a - middle, b - middle
+    inter = sum(
+        sign_a * sign_b * intersection(part_a, part_b)
+        for part_a, sign_a in triangles(a)
+        for part_b, sign_b in triangles(b)
+    ).abs()
+    area_a, area_b = area(a).abs(), area(b).abs()
+    empty = (area_a < 1e-14) | (area_b < 1e-14)
+    return (inter / (area_a if iof else area_a + area_b - inter)).masked_fill(empty, 0)
+
+
+def circles(points: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns centers (N, 2) and radii (N,) of circles that contain the points (N, P, 2)."""
+    center = (points.amin(1) + points.amax(1)) / 2
+    return center, (points - center[:, None]).norm(dim=-1).amax(-1)
+
+
+def _pairwise(a: Tensor, b: Tensor, iof: bool = False) -> Tensor:
+    ious = a.new_zeros(len(a), len(b))
+    for i, j in meeting_pairs(*circles(a), *circles(b)):
+        ious[i, j] = _ious(a[i], b[j], iof)
+    return ious
+
+
+def box_iou_quadri(boxes1: Tensor, boxes2: Tensor, ious: Tensor, mode_flag: int, aligned: bool) -> None:
+    """Writes the IoUs: (N,) of pairs if `aligned`, else (N x M,). Mode 1 divides by the first one's area.
+
+    Args:
+        boxes1: (N, 8).
+        boxes2: (M, 8).
+        ious: Written.
+        mode_flag: 0 or 1.
+        aligned: Whether N pairs are compared.
+    """
+    a, b = (boxes.unflatten(1, (4, 2)) for boxes in float64(boxes1, boxes2))
+    if not aligned:
+        ious.copy_(_pairwise(a, b, mode_flag == 1).flatten())
+    elif len(a):
+        parts = zip(a.split(PAIRS), b.split(PAIRS), strict=True)
+        ious.copy_(torch.cat([_ious(*part, mode_flag == 1) for part in parts]))
+
+
+def nms_quadri(
+    dets: Tensor, scores: Tensor, order: Tensor, dets_sorted: Tensor, iou_threshold: float, multi_label: bool
+) -> Tensor:
+    """Returns the indices of the kept boxes, by descending score. As in mmcv, labels have no influence.
+
+    Args:
+        dets: (N, 8), or (N, 9) with labels. Not used here.
+        scores: (N,). Not used here.
+        order: (N,): the boxes by descending score.
+        dets_sorted: `dets` in this order.
+        iou_threshold: Boxes with this IoU or a larger one with a kept one are removed.
+        multi_label: Whether there are labels.
+    """
+    boxes = float64(dets_sorted[:, :8])[0].unflatten(1, (4, 2))
+    return order[greedy(len(boxes), lambda i, j: _pairwise(boxes[i], boxes[j]) >= iou_threshold, boxes.device)[0]]
+
+
+def points_in_polygons_forward(points: Tensor, polygons: Tensor, output: Tensor) -> None:
+    """Writes 1 where a point is inside, (B, M), for points (B, 2) and quadrilaterals (M, 8).
+
+    A ray in the direction of x is counted, as in mmcv: a point on a side stops the count of the crossings.
+    """
+    (px, py), corners = points.float().T[..., None], polygons.float().unflatten(1, (4, 2))
+    crossings = torch.zeros_like(output, dtype=torch.int)
+    counting = torch.ones_like(crossings, dtype=torch.bool)
+    for i in range(4):
+        (sx, sy), (tx, ty) = corners[:, i].T, corners[:, i - 1].T
+        corner = ((sx == px) & (sy == py)) | ((tx == px) & (ty == py))
+        cut = (sy < py) != (ty < py)
+        x = sx + (py - sy) * (tx - sx) / torch.where(cut, ty - sy, 1)
+        counting &= ~corner & ~(cut & (x == px))
+        crossings += counting & cut & (x > px)
+    output.copy_(crossings % 2)
