@@ -14,6 +14,7 @@ from PIL import Image
 from pycocotools import mask as coco_masks
 
 from tests.helpers.handmade_onnx import write_handmade
+from tokennorm.export.writing import write_openvino
 from tokennorm.inference.runtime import (
     BaseDetector,
     ExportedDetector,
