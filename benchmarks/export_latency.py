@@ -34,6 +34,7 @@ METADATA = {
     'tokennorm.category_ids': '[]',
     'tokennorm.color': '"RGB"',
     'tokennorm.resize': 'null',
+    'tokennorm.use': '""',
 }
 
 

@@ -9,8 +9,6 @@ sys.path[:0] = [str(ROOT / 'projects'), str(ROOT / 'docs' / '_ext')]
 
 import tokennorm  # noqa: E402
 
-tokennorm.Detector.__name__ = 'Detector'  # autodoc takes a class of another name for an alias, without arguments
-
 project = 'TokenNorm'
 author = 'TokenNorm contributors'
 copyright = '2026, TokenNorm contributors'

@@ -2,7 +2,7 @@
 
 Importing the package imports nothing else: `tokennorm.norms`, `replace_norms` and `replace_stem` need torch and einops,
 `tokennorm.backbones` also mmengine, which imports `tokennorm.registry` when a config has `type='tokennorm.PVT'`.
-`Detector` and `train` need the OpenMMLab packages.
+`train` needs the OpenMMLab packages, and so does `Detector`, except for exported files.
 """
 
 import sys
@@ -14,7 +14,7 @@ from tokennorm.environment import import_mmdet
 from tokennorm.version import __version__
 
 _LAZY = dict(
-    Detector='tokennorm.inference.detector:TorchDetector',
+    Detector='tokennorm.inference.opening:Detector',
     replace_norms='tokennorm.replace:replace_norms',
     replace_stem='tokennorm.replace:replace_stem',
     train='tokennorm.engine.training:train',
@@ -30,6 +30,6 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
     module, _, attribute = _LAZY[name].partition(':')
-    if name in ('Detector', 'train'):
+    if name == 'train':
         import_mmdet()
     return getattr(import_module(module), attribute)

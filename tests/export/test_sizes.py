@@ -1,8 +1,11 @@
 """Exported detectors at sides from 64 to 1344 pixels, with batches of 1 to 8, and on images without objects."""
 
 import logging
+import re
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 import torch
 
@@ -51,6 +54,22 @@ def test_raw_outputs_are_those_of_pytorch(exported, suffix):
         actual = session.run(dict(images=images.numpy(), sizes=sizes.numpy()))
         for i in range(batch):
             assert_same(shape, actual, expected, i)
+
+
+def test_a_file_for_any_size_names_its_dimensions_and_loads_without_warnings(exported, capfd):
+    _, folder = exported
+    session = onnxruntime.InferenceSession(str(folder / 'tiny.onnx'))
+    assert capfd.readouterr() == ('', '')
+    assert [value.shape for value in session.get_inputs()] == [['batch', 3, 'height', 'width'], ['batch', 2]]
+    for value in session.get_outputs():
+        rest = dict(boxes=[4], masks=[28, 28]).get(value.name, [])
+        assert value.shape == ['batch', 'detections', *rest]
+    formulas = [
+        dim.dim_param
+        for value in onnx.load(folder / 'tiny.onnx').graph.value_info
+        for dim in value.type.tensor_type.shape.dim
+    ]
+    assert not [text for text in formulas if re.search(r'\bs\d', text)]
 
 
 def assert_same(shape, actual, expected, i):

@@ -1,24 +1,28 @@
 """Files that are written: formats, metadata, precision, and a size that the backbone fixes."""
 
+import functools
+import json
 import re
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 import torch
+from onnx import helper
 
-from tests.helpers.exporting import (
-    CLASSES,
-    PVT,
-    build,
-    config,
-    write,
-)
+from tests.helpers.exporting import CLASSES, PVT, build, config, write
 from tokennorm.export.detector import WholeDetector
-from tokennorm.export.writing import describe, export_detector, trace, write_openvino
-from tokennorm.inference.runtime import (
-    ExportedDetector,
+from tokennorm.export.writing import (
+    _name_dimensions,
+    describe,
+    export_detector,
+    how_to_use,
+    trace,
+    write_openvino,
 )
+from tokennorm.inference.runtime import ExportedDetector
 from tokennorm.messages import UserError
 
 GUIDE = Path(__file__).resolve().parents[2] / 'docs' / 'guides' / 'export.md'
@@ -78,3 +82,69 @@ def test_a_backbone_of_one_size_is_named():
 
     with pytest.raises(UserError, match=r'images of any size: Input height. If its backbone is a ViT of timm'):
         trace(Fixed())
+
+
+def test_a_file_says_that_normalization_is_inside(exported):
+    """In its description, for who has the file only; nothing in it invites to normalize before."""
+    model = onnx.load(exported[1])
+    metadata = {entry.key: json.loads(entry.value) for entry in model.metadata_props}
+    assert metadata['tokennorm.normalization'] == 'inside'
+    assert not {'tokennorm.mean', 'tokennorm.std'} & metadata.keys()
+    assert model.doc_string == metadata['tokennorm.use']
+    lines = model.doc_string.splitlines()
+    assert [line.partition(': ')[0] for line in lines if ': ' in line] == [
+        'images',
+        'Normalization is inside',
+        'sizes',
+        'boxes',
+        'scores',
+        'labels',
+    ]
+    size = 'to the largest size within 96 x 64 or 64 x 96 pixels (bilinear).'
+    assert lines[0].endswith(f'RGB, 0 to 255, each image resized in proportion, {size}')
+    assert lines[-1] == 'labels: index into the 3 names of tokennorm.classes in the metadata, whose values are JSON.'
+
+
+@pytest.mark.parametrize(
+    ('changes', 'text'),
+    [
+        (dict(resize=None, color='BGR'), 'BGR, 0 to 255, each image as it is (bilinear)'),
+        (dict(resize=dict(scale=[96, 64], keep_ratio=False)), 'resized to a width of 96 and a height of 64 pixels'),
+        (dict(mask_threshold=0.5), 'non-maximum suppression; masks: probability of the object within each box.'),
+    ],
+    ids=['as it is', 'stretched', 'masks'],
+)
+def test_the_description_follows_the_metadata(changes, text):
+    content = dict(color='RGB', resize=dict(scale=[96, 64], keep_ratio=True), mask_threshold=None, classes=CLASSES)
+    assert text in how_to_use(content | changes)
+    assert text not in how_to_use(content)
+
+
+def test_onnxruntime_loads_a_file_without_warnings(exported, capfd):
+    onnxruntime.InferenceSession(str(exported[1]))
+    assert capfd.readouterr() == ('', '')
+
+
+def test_dynamic_dimensions_have_names():
+    formula = 'Min(100, 9*(((s14 + 31)//32))*(((s5 + 31)//32)))'
+    value = functools.partial(helper.make_tensor_value_info, elem_type=1)
+    graph = helper.make_graph(
+        [],
+        'sizes',
+        [value('images', shape=['s34', 3, 's14', 's5']), value('sizes', shape=['s34', 2])],
+        [value('boxes', shape=['s34', formula, 4]), value('scores', shape=['s34', formula])],
+        value_info=[value('inside', shape=['3*s34', 's140', '(s14 + 31)//32']), value('same', shape=[formula])],
+    )
+    _name_dimensions(graph)
+    shapes = {
+        one.name: [dim.dim_param or dim.dim_value for dim in one.type.tensor_type.shape.dim]
+        for one in (*graph.input, *graph.output, *graph.value_info)
+    }
+    assert shapes == dict(
+        images=['batch', 3, 'height', 'width'],
+        sizes=['batch', 2],
+        boxes=['batch', 'detections', 4],
+        scores=['batch', 'detections'],
+        inside=['3*batch', 's140', '(height + 31)//32'],
+        same=['detections'],
+    )

@@ -15,6 +15,7 @@ METADATA = dict(
     resize=dict(scale=[96, 64], keep_ratio=True),
     smallest_side=1,
     mask_threshold=None,
+    use='The same two boxes on every image.',
 )
 OUTPUTS = dict(  # of each image; the second entry is empty
     boxes=np.array([[[4, 6, 20, 30], [0, 0, 0, 0]]], np.float32),
@@ -45,8 +46,13 @@ def write_handmade(path: Path, opset: int = 18, label: int = 1, **metadata: obje
         [helper.make_tensor_value_info(name, kinds[name], ['B', *v.shape[1:]]) for name, v in OUTPUTS.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', opset)], ir_version=10)
+    add_metadata(model, **metadata)
+    onnx.save(model, path)
+    return path
+
+
+def add_metadata(model: onnx.ModelProto, **metadata: object) -> None:
+    """Adds the metadata of the format; arguments replace entries, and None leaves the entry `format` out."""
     for key, value in (METADATA | metadata).items():
         if value is not None or key != 'format':
             model.metadata_props.add(key=f'tokennorm.{key}', value=json.dumps(value))
-    onnx.save(model, path)
-    return path

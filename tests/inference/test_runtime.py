@@ -1,6 +1,9 @@
 """The runtime of exported files: pixels of the image, thresholds per class, and one clear line for bad input."""
 
+import copy
 import json
+import multiprocessing
+import pickle
 import sys
 
 import cv2
@@ -11,6 +14,7 @@ from PIL import Image
 from pycocotools import mask as coco_masks
 
 from tests.helpers.handmade_onnx import write_handmade
+from tokennorm.export.writing import write_openvino
 from tokennorm.inference.runtime import (
     BaseDetector,
     ExportedDetector,
@@ -131,6 +135,40 @@ def test_files_of_version_1_0_refuse_small_images(tmp_path):
         ValueError, match=r'an image of 48 x 32 pixels is resized to 96 x 64; this file takes sides of at'
     ):
         ExportedDetector(path)(np.zeros((32, 48, 3), np.uint8))
+
+
+def test_files_of_version_1_1_with_mean_and_std_are_not_normalized_twice(tmp_path, model_file):
+    path = write_handmade(tmp_path / 'old.onnx', mean=[127.0] * 3, std=[128.0] * 3)
+    image = np.random.default_rng(0).integers(0, 256, (64, 96, 3), dtype=np.uint8)
+    old, new = ExportedDetector(path), ExportedDetector(model_file)
+    np.testing.assert_array_equal(old.inputs_of([image])['images'], new.inputs_of([image])['images'])
+    assert old.inputs_of([image])['images'].max() == image.max()
+    np.testing.assert_array_equal(old(image).boxes, new(image).boxes)
+
+
+@pytest.mark.parametrize('suffix', ['.onnx', '.xml'])
+def test_copies_in_other_processes_open_the_file_again(suffix, model_file, tmp_path, monkeypatch):
+    """From a relative path, and with what was set on the detector."""
+    (tmp_path / 'm.onnx').write_bytes(model_file.read_bytes())
+    write_openvino(model_file.read_bytes(), ExportedDetector(model_file)._session.texts, tmp_path / 'm.xml')
+    monkeypatch.chdir(tmp_path)
+    detector = ExportedDetector(f'm{suffix}', threads=1)
+    detector.metadata['thresholds'] = [0.1, 0.5]
+    image = np.zeros((32, 48, 3), np.uint8)
+    monkeypatch.chdir('/')
+    for other in (pickle.loads(pickle.dumps(detector)), copy.deepcopy(detector)):
+        assert other._session is not detector._session
+        assert (other.metadata, other.checkpoint) == (detector.metadata, f'm{suffix}')
+        np.testing.assert_array_equal(other(image, 'best').boxes, detector(image, 'best').boxes)
+
+
+def test_a_process_pool_takes_a_detector(model_file):
+    detector = ExportedDetector(model_file, threads=1)
+    images = [np.zeros((64, 96, 3), np.uint8), np.zeros((32, 48, 3), np.uint8)]
+    with multiprocessing.get_context('spawn').Pool(1) as pool:
+        large, small = pool.map(detector, images)
+    np.testing.assert_array_equal(large.boxes, [[4, 6, 20, 30]])
+    np.testing.assert_array_equal(small.boxes, [[2, 3, 10, 15]])
 
 
 def test_run_lengths_are_those_of_pycocotools():

@@ -55,6 +55,8 @@ def quantize(path: Path, inputs: Iterator[dict[str, np.ndarray]]) -> bytes:
             weight_type=QuantType.QInt8,
         )
         quantized = onnx.load(out)
+    original = onnx.load(path, load_external_data=False)
     del quantized.metadata_props[:]
-    quantized.metadata_props.extend(onnx.load(path, load_external_data=False).metadata_props)
+    quantized.metadata_props.extend(original.metadata_props)
+    quantized.doc_string = original.doc_string
     return quantized.SerializeToString()

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
@@ -116,7 +117,7 @@ def to_onnx(program: ExportedProgram, outputs: tuple[str, ...], metadata: Mappin
                 input_names=['images', 'sizes'],
                 output_names=list(outputs),
                 opset_version=OPSET,
-                optimize=False,  # the runtimes do that themselves, and it takes a third of the time
+                optimize=True,
                 custom_translation_table={torch.ops.tokennorm.nms_keep.default: nms_keep_in_onnx},
                 verbose=False,
             )
@@ -126,10 +127,26 @@ def to_onnx(program: ExportedProgram, outputs: tuple[str, ...], metadata: Mappin
     model = converted.model_proto
     for entry in [model.graph, *model.graph.node, *model.graph.value_info]:
         del entry.metadata_props[:]  # stack traces, which are larger than a small model and have paths in them
+    _name_dimensions(model.graph)
     model.producer_name = 'tokennorm'
+    model.doc_string = json.loads(metadata['tokennorm.use'])
     for key, value in metadata.items():
         model.metadata_props.add(key=key, value=value)
     return model.SerializeToString()
+
+
+def _name_dimensions(graph: Any) -> None:
+    """Names the dynamic dimensions of an ONNX graph: batch, height, width and detections, also in formulas of them."""
+    images, boxes = graph.input[0], graph.output[0]
+    named = {}
+    for value, axes in ((images, ('batch', 'channels', 'height', 'width')), (boxes, ('batch', 'detections', 'sides'))):
+        for dim, name in zip(value.type.tensor_type.shape.dim, axes, strict=True):
+            named.setdefault(dim.dim_param, name)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param:
+                text = named.get(dim.dim_param, dim.dim_param)
+                dim.dim_param = re.sub(r'\bs\d+\b', lambda symbol: named.get(symbol[0], symbol[0]), text)
 
 
 def write_openvino(content: bytes, metadata: Mapping[str, str], path: Path) -> None:
@@ -141,6 +158,7 @@ def write_openvino(content: bytes, metadata: Mapping[str, str], path: Path) -> N
         onnx_file, saved = Path(folder) / 'model.onnx', Path(folder) / path.name
         onnx_file.write_bytes(content)
         model = openvino.convert_model(onnx_file)
+        model.set_rt_info(json.loads(metadata['tokennorm.use']), ['description'])
         for key, value in metadata.items():
             model.set_rt_info(value, key.split('.', 1))
         openvino.save_model(model, saved, compress_to_fp16=False)
@@ -188,8 +206,7 @@ def describe(
         classes=list(dataset_meta['classes']),
         category_ids=category_ids_of(dataset_meta),
         color=detector.color,
-        mean=detector.pixel_mean.flatten().tolist(),
-        std=detector.pixel_std.flatten().tolist(),
+        normalization='inside',
         resize=resize_rule(cfg),
         smallest_side=1,
         score_threshold=head_cfg.get('score_thr', 0),
@@ -199,4 +216,27 @@ def describe(
         license=license_name,
         versions=dict(tokennorm=__version__, torch=str(torch.__version__)),
     )
+    content['use'] = how_to_use(content)
     return {f'tokennorm.{key}': json.dumps(value) for key, value in content.items()}
+
+
+def how_to_use(content: Mapping[str, Any]) -> str:
+    """Returns six lines for who has only the file, from its metadata."""
+    rule, classes = content['resize'], len(content['classes'])
+    if rule is None:
+        resized = 'as it is'
+    elif rule['keep_ratio']:
+        long, short = max(rule['scale']), min(rule['scale'])
+        resized = f'resized in proportion, to the largest size within {long} x {short} or {short} x {long} pixels'
+    else:
+        resized = f'resized to a width of {rule["scale"][0]} and a height of {rule["scale"][1]} pixels'
+    masks = '; masks: probability of the object within each box' * (content['mask_threshold'] is not None)
+    lines = [
+        f'images: float32 (batch, 3, height, width), {content["color"]}, 0 to 255, each image {resized} (bilinear).',
+        'Normalization is inside: apply no mean, no standard deviation and no division by 255. Padding is not needed.',
+        'sizes: int64 (batch, 2), height and width of each image; pad those of unequal sizes at the right and bottom.',
+        f'boxes: left, top, right, bottom in pixels of the resized image, after non-maximum suppression{masks}.',
+        'scores: from 0 to 1, highest first; 0 and label -1 where nothing was found. Keep those above a threshold.',
+        f'labels: index into the {classes} names of tokennorm.classes in the metadata, whose values are JSON.',
+    ]
+    return '\n'.join(lines)

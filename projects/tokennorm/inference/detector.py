@@ -1,4 +1,4 @@
-"""`TorchDetector`, the public `tokennorm.Detector`: a trained detector as a Python function of images."""
+"""`TorchDetector`, a trained detector in PyTorch as a Python function of images."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +22,7 @@ from tokennorm.config.tree import innermost_datasets, set_num_classes
 from tokennorm.environment import check_mmcv_ops
 from tokennorm.evaluation.tta import use_tta
 from tokennorm.inference.embedded_config import embedded_config
+from tokennorm.inference.opening import Detector
 from tokennorm.inference.runtime import (
     BaseDetector,
     Detections,
@@ -37,28 +38,11 @@ from tokennorm.plan.trained import use_trained_anchors, use_trained_size
 _COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips between its 80 classes, 1 to 90
 
 
+@Detector.register
 class TorchDetector(BaseDetector):
     """A detector with the weights and the classes of a checkpoint.
 
-    >>> from tokennorm import Detector
-    >>> detector = Detector('work_dirs/demo-control')  # or Detector('retinanet_pvt-t'), Detector(config, checkpoint)
-    >>> found = detector('image.jpg', score_threshold=0.5)
-    >>> found.boxes.shape, found.class_names
-    ((2, 4), ['disk', 'star'])
-
-    The heads get as many classes as the checkpoint was trained with, so that the config may name other data. Images are
-    resized as in validation.
-
-    Args:
-        detector: Work directory of a training run; or the name of a published detector (`tokennorm weights`); or a
-            config file or the name of a config, with `checkpoint`; or a checkpoint in a work directory, or one that
-            `tokennorm publish` wrote, which has its config and its thresholds inside.
-        checkpoint: Checkpoint of a training run with that config, on any data; None is the best one of the work
-            directory.
-        device: Such as 'cuda:0' or 'cpu'; by default the best one available.
-        options: Entries of the config to set, as `{'model.test_cfg.score_thr': 0.0}`.
-        tta: Test-time augmentation: merge the boxes of each image and its mirror image, or of the views that the
-            `tta_pipeline` of the config has.
+    Its arguments are those of `Detector`.
 
     Attributes:
         checkpoint: File or URL of the checkpoint.

@@ -185,7 +185,7 @@ class BaseDetector:
 
 
 class ExportedDetector(BaseDetector):
-    """An exported detector.
+    """An exported detector. A copy in another process, as `multiprocessing` sends it, opens the file again.
 
     Args:
         path: `.onnx` file, or `.xml` file of OpenVINO, of `tokennorm export`.
@@ -194,6 +194,8 @@ class ExportedDetector(BaseDetector):
 
     Attributes:
         metadata: Everything that the file says about itself.
+        checkpoint: The file.
+        description: One line about it.
 
     Raises:
         ModelFileError: for a file that does not exist, is damaged or was not written by `tokennorm export`, and where
@@ -201,7 +203,7 @@ class ExportedDetector(BaseDetector):
     """
 
     def __init__(self, path: str | Path, threads: int | None = None, providers: Sequence[str] | None = None) -> None:
-        path = Path(path)
+        path = Path(path).expanduser()
         if not path.is_file():
             raise ModelFileError(f'model file {path} not found')
         open_file = _OpenVino if path.suffix == '.xml' else _OnnxRuntime
@@ -214,6 +216,9 @@ class ExportedDetector(BaseDetector):
         self._use({key: json.loads(text) for key, text in texts.items()})
         if self.metadata['format'] != FORMAT:
             raise ModelFileError(f'{path} has format {self.metadata["format"]}; this program reads format {FORMAT}')
+
+        self.checkpoint = str(path)
+        self.description = f'{path}, made with {self.metadata.get("config")}'
 
     def _use(self, metadata: dict[str, Any]) -> None:
         self.metadata = metadata
@@ -280,16 +285,27 @@ class ExportedDetector(BaseDetector):
         return self.detections(boxes, scores[keep], outputs['labels'][keep], masks)
 
 
-class _OnnxRuntime:
+class _Session:
+    """A model in a runtime. Pickled, it is the arguments that open it."""
+
+    def __init__(self, path: Path, threads: int | None, providers: Sequence[str] | None) -> None:
+        self._arguments = path.absolute(), threads, providers
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments
+
+
+class _OnnxRuntime(_Session):
     """A model in onnxruntime; `texts` is its metadata."""
 
     def __init__(self, path: Path, threads: int | None, providers: Sequence[str] | None) -> None:
+        super().__init__(path, threads, providers)
         try:
             import onnxruntime
         except ImportError:
             raise ModelFileError(f'{path} needs onnxruntime: pip install onnxruntime') from None
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
+        options.log_severity_level = 3  # files of version 1.1 and earlier warn
         if threads is not None:
             options.intra_op_num_threads = threads
         try:
@@ -308,10 +324,11 @@ class _OnnxRuntime:
         return dict(zip(self._names, self._session.run(self._names, inputs), strict=True))
 
 
-class _OpenVino:
+class _OpenVino(_Session):
     """A model in OpenVINO on the CPU; `texts` is its metadata."""
 
     def __init__(self, path: Path, threads: int | None, providers: Sequence[str] | None) -> None:
+        super().__init__(path, threads, providers)
         try:
             import openvino
         except ImportError:

@@ -1,0 +1,78 @@
+"""`tokennorm.Detector`: opens a detector in PyTorch or in an exported file, which needs no PyTorch."""
+
+from abc import ABCMeta
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tokennorm.environment import import_mmdet
+from tokennorm.inference.runtime import BaseDetector, ExportedDetector, ModelFileError
+from tokennorm.messages import UserError, user_errors
+
+
+class Detector(BaseDetector, metaclass=ABCMeta):
+    """A trained detector, in PyTorch or in a file of `tokennorm export`, as a function of images.
+
+    >>> from tokennorm import Detector
+    >>> detector = Detector('work_dirs/demo-control')  # or Detector('retinanet_pvt-t'), Detector('detector.onnx')
+    >>> found = detector('image.jpg', score_threshold=0.5)
+    >>> found.boxes.shape, found.class_names
+    ((2, 4), ['disk', 'star'])
+
+    The heads get as many classes as the checkpoint was trained with, so that the config may name other data. Images are
+    resized as in validation.
+
+    Args:
+        detector: Work directory of a training run; or the name of a published detector (`tokennorm weights`); or a
+            config file or the name of a config, with `checkpoint`; or a checkpoint in a work directory, or one that
+            `tokennorm publish` wrote, which has its config and its thresholds inside; or an `.onnx` or `.xml` file of
+            `tokennorm export`, which runs on the CPU without PyTorch.
+        checkpoint: Checkpoint of a training run with that config, on any data; None is the best one of the work
+            directory.
+        device: Such as 'cuda:0' or 'cpu'; by default the best one available.
+        options: Entries of the config to set, as `{'model.test_cfg.score_thr': 0.0}`.
+        tta: Test-time augmentation: merge the boxes of each image and its mirror image, or of the views that the
+            `tta_pipeline` of the config has.
+
+    Attributes:
+        checkpoint: File or URL of the checkpoint, or the exported file.
+        description: One line about it.
+        classes: Names of the classes.
+        category_ids: Id of each class in the data that the detector was trained with.
+        recommended: The score threshold of each class that the training run's report recommends; None without one.
+        cfg: The config; not of an exported file, which has `metadata` instead.
+        model: mmdet's detector; not of an exported file.
+
+    Raises:
+        UserError: for a config, a checkpoint or an exported file that cannot be used.
+    """
+
+    def __new__(
+        cls,
+        detector: str | Path,
+        checkpoint: str | Path | None = None,
+        device: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        tta: bool = False,
+    ) -> Any:
+        """Returns a `TorchDetector` or an `ExportedDetector`."""
+        if cls is not Detector:  # a class of the user's
+            return super().__new__(cls)
+        suffix = Path(detector).suffix
+        if suffix == '.pt2':
+            raise UserError(f'{detector}: load a .pt2 file with torch.export.load; Detector opens .onnx and .xml')
+        if suffix in ('.onnx', '.xml'):
+            if checkpoint is not None or tta or options or device not in (None, 'cpu'):
+                raise UserError(
+                    f'{detector}: an exported file takes no checkpoint, device, options or tta; for another device '
+                    'give tokennorm.inference.runtime.ExportedDetector the providers of onnxruntime'
+                )
+            with user_errors(ModelFileError):
+                return ExportedDetector(detector)
+        import_mmdet()
+        from tokennorm.inference.detector import TorchDetector
+
+        return TorchDetector(detector, checkpoint, device, options, tta)
+
+
+Detector.register(ExportedDetector)
