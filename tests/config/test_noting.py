@@ -32,7 +32,7 @@ def test_what_is_read_is_noted(read, unread):
     assert isinstance(one, dict)
 
 
-def test_what_was_asked_for_is_known_even_if_it_is_not_there():
+def test_what_was_asked_for_is_known_even_if_it_is_absent():
     one = Noting(dict(a=1))
     assert one.get('b', 7) == 7
     assert one.asked == {'b'}

@@ -18,6 +18,8 @@ ELSEWHERE = {  # modules that are tested with others of their kind
     'cli/split': 'datasets/test_splitting',
     'engine/resume/random_state': 'engine/resume/test_processes',
     'evaluation/results': 'evaluation/test_coco_metric',
+    'engine/augmentation': 'stories/test_training_crops',
+    **{f'engine/rules/{name}': 'rules/test_training_rules' for name in ('built', 'data', 'model', 'training')},
     'layers/layers': 'backbones/test_bad_arguments',
     'ops/dtn_eager': 'ops/test_dtn',
     **dict.fromkeys(

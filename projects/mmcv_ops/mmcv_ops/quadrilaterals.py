@@ -1,6 +1,6 @@
 """Quadrilaterals (x1, y1, ..., x4, y4) of any shape and direction: IoU, NMS, and points inside them.
 
-A simple quadrilateral is the sum of two triangles with signed areas. So concave ones, and those that are no rectangles,
+A simple quadrilateral is the sum of two triangles with signed areas. So concave ones, and those without right angles,
 have their true area, which mmcv's kernels miss.
 """
 

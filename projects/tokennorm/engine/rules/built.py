@@ -26,7 +26,7 @@ Lines = Iterator[tuple[Any, ...]]  # arguments of `reports` after the code: a pl
 
 @dataclass
 class Built:
-    """The parts of a recipe. What is not there, such as data that was not downloaded, is not judged."""
+    """The parts of a recipe. What is absent, such as data that was not downloaded, is not judged."""
 
     cfg: Mapping[str, Any]
     splits: Sequence[str] = ('train', 'val')
