@@ -1,5 +1,6 @@
 """LayerNorm of feature maps, for necks and heads."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -17,4 +18,5 @@ class LayerNorm2d(nn.LayerNorm):
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, C, H, W), in the memory format of channels last."""
         x = F.layer_norm(x.permute(0, 2, 3, 1), self.normalized_shape, self.weight, self.bias, self.eps)
-        return x.permute(0, 3, 1, 2)
+        x = x.permute(0, 3, 1, 2)
+        return x.contiguous() if torch.compiler.is_compiling() else x  # an export would fix the graph to some sizes
