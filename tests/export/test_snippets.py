@@ -81,7 +81,7 @@ def test_snippets_prepare_images_as_the_runtime(suffix, color, tmp_path, monkeyp
 def test_snippets_find_what_a_detector_finds(tmp_path, monkeypatch):
     path = write(cfg := config(), build(cfg), tmp_path / 'detector.onnx')
     write_openvino(path.read_bytes(), ExportedDetector(path)._session.texts, tmp_path / 'detector.xml')
-    cv2.imwrite(str(tmp_path / 'image.jpg'), np.random.default_rng(0).integers(0, 256, (90, 120, 3)))
+    cv2.imwrite(str(tmp_path / 'image.jpg'), np.random.default_rng(0).integers(0, 256, (90, 120, 3), dtype=np.uint8))
     expected = ExportedDetector(path)(tmp_path / 'image.jpg')
     assert len(expected) > 3
     for suffix in SNIPPETS:
