@@ -1,15 +1,17 @@
-"""Builds one config of each family of mmdet, mmrotate or mmocr's text detectors, without weights, and runs two steps.
+"""Builds one config per family of mmdet, mmrotate or mmocr's text detectors, without weights, and runs two steps.
 
     python families.py mmrotate [--only s2anet redet] [--size 256]
 
-A step of training (losses and backward pass) and a prediction, on random images and boxes. Prints a row per family: what
-ran, and which operators of `mmcv.ops` it called. Needs the package, with its configs, and any mmcv.
+A step of training (losses and backward pass) and a prediction, on random images and boxes. Prints per family what
+ran and which operators of `mmcv.ops` it called. Needs the package, with its configs, and any mmcv.
 """
 
 import argparse
 import collections
 import collections.abc
+import sys
 import time
+import traceback
 import warnings
 from importlib import import_module
 from importlib.util import find_spec
@@ -49,7 +51,7 @@ def batch(package: str, config, size: int) -> dict:
     if package == 'mmocr':
         return text_batch(size)
     make = import_module(f'{package}.testing').demo_mm_inputs
-    rotated = dict(use_box_type=True, use_qbox='qbox' in str(config.train_dataloader)) if package == 'mmrotate' else {}
+    rotated = dict(use_box_type=True, use_qbox='ConvertBoxType' not in text) if package == 'mmrotate' else {}
     if package == 'mmdet':
         rotated = dict(with_mask='mask' in text.lower(), with_semantic='with_seg=True' in text)
     return make(2, [(3, size, size)] * 2, num_items=[5, 3], num_classes=2, **rotated)
@@ -93,7 +95,6 @@ class Calls:
 
 def run(package: str, path: Path, size: int) -> tuple[str, str, set[str]]:
     """Returns what happened in training and in prediction, and the operators."""
-    import mmcv.ops
     from mmengine.config import Config
     from mmengine.registry import MODELS, init_default_scope
 
@@ -101,8 +102,8 @@ def run(package: str, path: Path, size: int) -> tuple[str, str, set[str]]:
     config = Config.fromfile(path)
     without_weights(config)
     calls = Calls()
-    for module in list(vars(mmcv.ops).values()):
-        if hasattr(module, 'ext_module'):
+    for name, module in sys.modules.items():
+        if name.startswith('mmcv.ops.') and hasattr(module, 'ext_module'):
             module.ext_module = calls
     torch.manual_seed(0)
     results = []
@@ -121,7 +122,9 @@ def run(package: str, path: Path, size: int) -> tuple[str, str, set[str]]:
 
 
 def line(error: Exception) -> str:
-    return f'{type(error).__name__}: {" ".join(str(error).split())[:90]}'
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    text = ' '.join(str(error).split())[:90]
+    return f'{type(error).__name__}: {text} ({Path(place.filename).name}:{place.lineno})'
 
 
 def train(model, data) -> None:

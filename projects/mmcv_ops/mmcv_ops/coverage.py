@@ -77,7 +77,8 @@ def _follow(target, package: str, used: set[str], seen: set) -> None:
             seen.add(part)
             for name in _mentioned(part):
                 found = vars(sys.modules[module]).get(name)
-                if inspect.isclass(found) or inspect.isfunction(found) or inspect.isbuiltin(found):
+                found = getattr(found, '__self__', found)  # the class of `Function.apply`
+                if inspect.isclass(found) or inspect.isfunction(found):
                     _follow(found, package, used, seen)
 
 
