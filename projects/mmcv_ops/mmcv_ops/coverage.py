@@ -94,8 +94,22 @@ def _mentioned(target) -> set[str]:
 def of_config(config) -> dict[str, list[str]]:
     """Returns per module of `mmcv.ops` that a config uses the types that use it."""
     found: dict[str, list[str]] = {}
-    names = names_by_module()
+    names = set(names_by_module())
     for kind in dict.fromkeys(types(config._cfg_dict)):
-        for module in modules_used(kind) & set(names):
+        for module in {compiled for used in modules_used(kind) for compiled in _compiled(used, names)}:
             found.setdefault(module, []).append(kind if isinstance(kind, str) else kind.__name__)
     return dict(sorted(found.items()))
+
+
+def _compiled(module: str, names: set[str]) -> set[str]:
+    """Returns the module itself if it takes names from the compiled one, else those that it imports and that do."""
+    if module in names:
+        return {module}
+    import mmcv
+
+    file, found = Path(mmcv.__file__).parent / 'ops' / f'{module}.py', set()
+    for node in ast.walk(ast.parse(file.read_text(encoding='utf-8'))) if file.exists() else ():
+        if isinstance(node, ast.ImportFrom) and node.level == 1:
+            for other in [node.module] if node.module else [alias.name for alias in node.names]:
+                found |= _compiled(other, names)
+    return found

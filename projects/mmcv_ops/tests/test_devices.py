@@ -1,4 +1,4 @@
-"""No tensor of a forward pass is made on the CPU for inputs on a GPU: shapes and devices without data (fake tensors)."""
+"""No tensor of a forward pass is made on the CPU for inputs on a GPU: fake tensors, of shapes and devices only."""
 
 import pytest
 import torch
@@ -38,8 +38,6 @@ def cases():
             random(2, 15, 4, 5, grad=False), torch.zeros(2, 20, 4, 5), 0, 2, 4, 5, 3, 5, 1, 2
         ),
     }  # fmt: skip
-
-
 
 
 @pytest.mark.parametrize('name', cases())
