@@ -3,7 +3,7 @@
 import torch
 import torchvision
 
-__version__ = '1.0.0'
+__version__ = '1.1.0'
 
 
 def get_compiler_version() -> str:

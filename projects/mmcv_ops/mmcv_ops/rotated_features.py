@@ -24,8 +24,8 @@ def active_rotated_filter_forward(input: Tensor, indices: Tensor, output: Tensor
 
 def active_rotated_filter_backward(grad_out: Tensor, indices: Tensor, grad_in: Tensor) -> None:
     places = indices.flatten(0, -2).long() - 1
-    channels = grad_in.shape[1]
-    grad = float32(grad_out)[0].reshape(len(grad_in), places.shape[1], channels, -1)
+    shape = len(grad_in), places.shape[1], grad_in.shape[1], len(places)
+    grad = float32(grad_out)[0].reshape(shape)
     total = sum(grad[:, r, :, places[:, r]] for r in range(places.shape[1]))
     grad_in.copy_(total.view(grad_in.shape))
 

@@ -1,0 +1,52 @@
+"""`python -m mmcv_ops`: which operators are in use, and which are missing, in mmcv or for a config."""
+
+import argparse
+import sys
+
+from . import running
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Prints to the terminal. Returns 1 if a config needs an operator that is missing, or if mmcv has no operators."""
+    parser = argparse.ArgumentParser(prog='python -m mmcv_ops', description=__doc__.partition(': ')[2])
+    parser.add_argument('config', nargs='?', metavar='CONFIG', help='a file, or PACKAGE::PATH of an installed package')
+    args = parser.parse_args(arguments)
+    try:
+        line = running()
+    except ImportError as error:
+        print(f'mmcv has no operators here: {error}. Install mmcv-lite, mmcv or onedl-mmcv.')
+        return 1
+    print(line)
+    from . import coverage
+
+    compiled = line.startswith('compiled')
+    if args.config is None:
+        names, left = coverage.names_by_module(), {} if compiled else coverage.missing()
+        total, lost = (sum(map(len, d.values())) for d in (names, left))
+        print(f'{total - lost} of the {total} names that mmcv.ops takes from its compiled module are here.')
+        if left:
+            print('Not implemented: ' + ', '.join(left))
+        return 0
+    return _report(args.config, {} if compiled else coverage.missing())
+
+
+def _report(path: str, missing: dict[str, list[str]]) -> int:
+    from mmengine.config import Config
+    from mmengine.registry import init_default_scope
+
+    from . import coverage
+
+    config = Config.fromfile(path)
+    if config.get('default_scope'):
+        init_default_scope(config.default_scope)
+    used = coverage.of_config(config)
+    for module, kinds in used.items():
+        state = f'missing: {", ".join(missing[module])}' if module in missing else 'ok'
+        print(f'{module:24} {state:8} for {", ".join(kinds)}')
+    lost = sorted(set(used) & set(missing))
+    print(f'Missing for this config: {", ".join(lost)}.' if lost else 'Nothing that this config names is missing.')
+    return bool(lost)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

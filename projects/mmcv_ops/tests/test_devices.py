@@ -1,0 +1,55 @@
+"""No tensor of a forward pass is made on the CPU for inputs on a GPU: fake tensors, of shapes and devices only."""
+
+import pytest
+import torch
+from mmcv_cases import boxes, random, rois, rotated_boxes
+from mmcv_ops import ext
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
+
+
+def cases():
+    """Inputs of operators without steps that depend on values, as the compiled module gets them."""
+    r, quads, points = rotated_boxes(6), torch.zeros(6, 8), torch.zeros(6, 18)
+    x, y = random(2, 8, 10, 12, grad=False), random(2, 8, 10, 12, grad=False)
+    out, pairs = torch.zeros(6), torch.zeros(6, 6)
+    return {
+        'bbox_overlaps': (boxes(6), boxes(6), pairs, 0, False, 0),
+        'box_iou_rotated': (r, r, out, 0, True),
+        'box_iou_quadri': (quads, quads, out, 0, True),
+        'points_in_polygons_forward': (boxes(6)[:, :2], quads, pairs),
+        'min_area_polygons': (points, quads),
+        'chamfer_distance_forward': (x[0], x[0], x[0, ..., 0], x[0, ..., 0], x[0, ..., 0].int(), x[0, ..., 0].int()),
+        'diff_iou_rotated_sort_vertices_forward': (
+            torch.zeros(1, 6, 24, 2), torch.zeros(1, 6, 24).bool(), torch.zeros(1, 6).int()
+        ),
+        'active_rotated_filter_forward': (
+            torch.zeros(3, 2, 1, 3, 3), torch.ones(1, 3, 3, 4).int(), torch.zeros(12, 2, 3, 3)
+        ),
+        'rotated_feature_align_forward': (x, torch.zeros(2, 10, 12, 5), y, 0.1, 5),
+        'border_align_forward': (
+            x, torch.zeros(2, 6, 4), torch.zeros(2, 2, 6, 4), torch.zeros(2, 2, 6, 4).int(), 3
+        ),
+        'correlation_forward': (x, x, torch.zeros(2, 3, 3, 10, 12), 1, 1, 3, 3, 0, 0, 1, 1, 1, 1, 1, 1),
+        'tin_shift_forward': (x, torch.zeros(2, 2).int(), y),
+        'roi_align_forward': (x, rois(6), torch.zeros(6, 8, 2, 2), None, None, 2, 2, 0.1, 2, 1, True),
+        'sigmoid_focal_loss_forward': (pairs, torch.zeros(6).long(), torch.zeros(6), pairs, 2.0, 0.25),
+        'carafe_naive_forward': (x, torch.zeros(2, 9, 20, 24), torch.zeros(2, 8, 20, 24), 3, 1, 2),
+        'psamask_forward': (
+            random(2, 15, 4, 5, grad=False), torch.zeros(2, 20, 4, 5), 0, 2, 4, 5, 3, 5, 1, 2
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize('name', cases())
+def test_forward_stays_on_the_device(name):
+    with FakeTensorMode(allow_non_fake_inputs=False) as mode:
+        inputs = [mode.from_tensor(a).to('cuda') if torch.is_tensor(a) else a for a in cases()[name]]
+        getattr(ext, name)(*inputs)
+        assert all(a.device.type == 'cuda' for a in inputs if torch.is_tensor(a))
+
+
+def test_pairs_of_circles_stay_on_the_device():
+    with FakeTensorMode(allow_non_fake_inputs=False) as mode:
+        r = mode.from_tensor(rotated_boxes(6)).to('cuda')
+        with pytest.raises(DynamicOutputShapeException):  # the number of pairs: everything before it ran
+            ext.box_iou_rotated(r, r, torch.zeros(36, device='cuda'), 0, False)

@@ -1,0 +1,54 @@
+"""The generated parts of README.md, and `python -m mmcv_ops`."""
+
+import mmcv
+import pytest
+import tables
+from mmcv_ops import __main__, coverage
+
+CONFIG = """
+default_scope = 'mmdet'
+model = dict(
+    type='RetinaNet',
+    neck=dict(type='FPN'),
+    bbox_head=dict(type='RepPointsHead', loss_cls=dict(type='FocalLoss')),
+    middle=dict(type='SparseConv3d'),
+    test_cfg=dict(nms=dict(type='nms_rotated')))
+"""
+
+
+def test_readme_is_generated():
+    """Write it again with `python tables.py` after a change of operators."""
+    if mmcv.__version__ != '2.3.6':
+        pytest.skip('the README is written with onedl-mmcv 2.3.6')
+    text = tables.README.read_text(encoding='utf-8')
+    assert tables.written(text) == text
+    assert text.count('\n| ') > 40
+    assert '`deform_conv2d`' in text
+
+
+def test_missing_names_are_those_that_raise():
+    missing = coverage.missing()
+    assert {'ball_query', 'sparse_ops', 'voxelize'} <= set(missing)
+    assert not {'nms', 'convex_iou', 'roi_align', 'pixel_group', 'info'} & set(missing)
+
+
+def test_summary(ops, capsys, monkeypatch):
+    monkeypatch.setattr(__main__, 'running', lambda: 'mmcv_ops')
+    assert __main__.main([]) == 0
+    out = capsys.readouterr().out
+    assert 'Not implemented: assign_score_withk' in out
+
+
+def test_operators_of_a_config(ops, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(__main__, 'running', lambda: 'mmcv_ops')
+    path = tmp_path / 'config.py'
+    path.write_text(CONFIG)
+    assert __main__.main([str(path)]) == 1
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert 'RepPointsHead' in rows['deform_conv']
+    assert 'FocalLoss' in rows['focal_loss']
+    assert 'nms_rotated' in rows['nms']
+    assert 'missing' in rows['sparse_ops'] or 'missing' in rows['sparse_conv']
+    path.write_text(CONFIG.replace("    middle=dict(type='SparseConv3d'),\n", ''))
+    assert __main__.main([str(path)]) == 0
+    assert 'Nothing that this config names is missing.' in capsys.readouterr().out
