@@ -310,6 +310,10 @@ def mixes(dataset):
     return Mixes(dataset=dataset, metainfo=dataset.metainfo)
 
 
+def layers(built):
+    built.model.backbone = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4))
+
+
 def other_backbone(built):
     built.model.backbone = nn.Linear(2, 3)
 
@@ -325,6 +329,9 @@ CAFFE = dict(mean=(103.53, 116.28, 123.675), std=(1.0, 1.0, 1.0), rgb=False)
 HALF = dict(mean=(127.0,) * 3, std=(128.0,) * 3)
 WEIGHTS = dict(type='Pretrained', checkpoint='a.pth')
 
+LAYERS = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4))
+QUARTER = dict(list(LAYERS.state_dict().items())[:1], other=torch.ones(1))
+HALF_FITTING = dict(list(LAYERS.state_dict().items())[:2])
 FITTING = {'backbone.weight': torch.ones(3, 2), 'backbone.bias': torch.ones(3)}
 
 CASES = [
@@ -365,6 +372,8 @@ CASES = [
     ('head-classes', QUIET, sets()),
     ('head-classes', QUIET, sets(model__head=part(num_classes=1000, loss_module=0))),
     ('head-classes', QUIET, head('rpn_head', num_classes=1)),
+    ('head-classes', QUIET, sets(model__bbox_head=type('RPNHead', (nn.Module,), dict(num_classes=1, loss_cls=0))())),
+    ('head-classes', QUIET, sets(model__reid=part(num_classes=380, loss_cls=0))),  # people, of a tracker
     ('head-classes', QUIET, sets(model__semantic_head=part(num_classes=183, loss_seg=0))),
     ('head-classes', QUIET, sets(model__backbone__num_classes=1000)),  # as timm's models have it
     ('head-classes', QUIET, head(num_things_classes=4, num_classes=7)),
@@ -541,6 +550,8 @@ CASES = [
     ('partial-weights', FIRES, both(checkpoint(load_from=None, state_dict={'a': torch.ones(1)}), other_backbone)),
     ('partial-weights', QUIET, both(checkpoint(load_from=None, state_dict=FITTING), other_backbone,
                                       sets(model__backbone__init_cfg=dict(prefix='backbone.')))),
+    ('partial-weights', FIRES, both(checkpoint(load_from=None, state_dict=QUARTER), layers)),
+    ('partial-weights', QUIET, both(checkpoint(load_from=None, state_dict=HALF_FITTING), layers)),
     ('partial-weights', QUIET, checkpoint(load_from=None)),  # this package's backbones check every tensor
 ]  # fmt: skip
 

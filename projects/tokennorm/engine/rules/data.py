@@ -113,8 +113,8 @@ def _heads(model: Any) -> Iterator[tuple[str, str, int, bool]]:
     for name, part in model.named_modules() if not hasattr(model, 'language_model') else ():
         losses = [key for key in (*vars(part), *part._modules) if key.startswith('loss_')]
         key = 'num_things_classes' if hasattr(part, 'num_things_classes') else 'num_classes'
-        of_data = losses and 'loss_seg' not in losses and not {'rpn_head', 'reid'} & set(name.split('.'))
-        if of_data and type(count := getattr(part, key, None)) is int:
+        other = re.search('rpn|reid', f'{name} {type(part).__name__}', re.IGNORECASE) or 'loss_seg' in losses
+        if losses and not other and type(count := getattr(part, key, None)) is int:
             yield f'model.{name}', key, count, 'loss_module' in losses
 
 
@@ -168,28 +168,28 @@ def _(built: Built) -> Lines:
 def _images(dataset: Any) -> list[tuple[Any, str]]:
     """Returns the id and the file name of each image of a dataset; none where it has no ids."""
     parts = [part for part in innermost_datasets(dataset) if hasattr(part, 'get_data_info')]
+    parts = [part for part in parts if getattr(part, '_fully_initialized', True)]  # mmengine's, of one that was read
     infos = (part.get_data_info(i) for part in parts for i in range(len(part)))
     return [(info['img_id'], Path(str(info.get('img_path'))).name) for info in infos if 'img_id' in info]
 
 
 @rule('built', 'evaluator-images')
 def _(built: Built) -> Lines:
-    for split, metrics in built.metrics.items():
-        for metric in metrics:
-            if (api := getattr(metric, '_coco_api', None)) is None:
-                continue
-            listed = {(key, Path(str(image.get('file_name'))).name) for key, image in api.imgs.items()}
-            if others := [name for key, name in _images(built.data[split]) if (key, name) not in listed]:
-                text = f'{metric.ann_file} does not list images that {split}_dataloader reads, or with other ids'
-                yield f'{split}_evaluator', text, others
+    for split, dataset in built.data.items():
+        for metric in built.metrics.get(split, ()):
+            if (api := getattr(metric, '_coco_api', None)) is not None:
+                listed = {(key, Path(str(image.get('file_name'))).name) for key, image in api.imgs.items()}
+                if others := [name for key, name in _images(dataset) if (key, name) not in listed]:
+                    text = f'{metric.ann_file} does not list images that {split}_dataloader reads, or with other ids'
+                    yield f'{split}_evaluator', text, others
 
 
 @rule('built', 'equal-image-ids')
 def _(built: Built) -> Lines:
-    for split, metrics in built.metrics.items():
-        if any(hasattr(metric, 'img_ids') for metric in metrics):
+    for split, dataset in built.data.items():
+        if any(hasattr(metric, 'img_ids') for metric in built.metrics.get(split, ())):
             first: dict[Any, str] = {}
-            if equal := [name for key, name in _images(built.data[split]) if first.setdefault(key, name) != name]:
+            if equal := [name for key, name in _images(dataset) if first.setdefault(key, name) != name]:
                 yield f'{split}_dataloader', 'images with the id of another image, by which AP tells them apart', equal
 
 
