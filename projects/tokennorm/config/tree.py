@@ -60,7 +60,7 @@ def evaluators(cfg: Mapping[str, Any], split: str) -> list[MutableMapping[str, A
 
 def heads(model: Any) -> Iterator[tuple[str, MutableMapping[str, Any]]]:
     """Yields the parts of a model's config that count the classes of the data, and their paths."""
-    for name, part in walk(model, 'model') if 'language_model' not in model else ():
+    for name, part in walk(model, 'model'):
         # An rpn_head has one class, object or background.
         if isinstance(part.get('num_classes'), int) and 'rpn_head' not in name and 'semantic' not in name:
             yield name, part

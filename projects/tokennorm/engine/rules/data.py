@@ -85,14 +85,8 @@ def _(built: Built) -> Lines:
         in_both = [name for name in names if name in (classes or names)]
         in_order = cls.load_data_list is CocoDataset.load_data_list
         if classes is not None and (in_both != list(classes) if in_order else len(in_both) < len(classes)):
-            absent = [name for name in classes if name not in names]
-            yield (
-                where,
-                (
-                    f'metainfo.classes has {shorten(absent or classes, 100)}, but the categories in {path} are '
-                    f'{shorten(names, 100)}'
-                ),
-            )
+            given = shorten([name for name in classes if name not in names] or classes, 100)
+            yield where, f'metainfo.classes has {given}, but the categories in {path} are {shorten(names, 100)}'
 
 
 # ---- classes of built datasets

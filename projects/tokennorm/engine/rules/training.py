@@ -7,6 +7,7 @@ from typing import Any
 from mmdet.evaluation import CocoMetric as MMDetCocoMetric
 from mmengine.runner import EpochBasedTrainLoop, ValLoop
 
+from tokennorm.checkpoints.reading import common_meta
 from tokennorm.config.noting import Noting
 from tokennorm.engine.resume.random_state import preserved_generators
 from tokennorm.engine.rules.built import Built, Lines, rule
@@ -106,9 +107,8 @@ def _names(metric: Any, classes: Any) -> set[str] | None:
 
 def _known_metrics(built: Built) -> list[str]:
     """Returns all metrics of validation, or [] where they are not known, as with a loop that names them anew."""
-    loop, dataset = built.loops.get('val'), built.data.get('val')
-    classes = (getattr(dataset, 'metainfo', None) or {}) if dataset is not None else {}
-    names = [_names(metric, classes.get('classes') or ()) for metric in built.metrics.get('val', ())]
+    loop, meta = built.loops.get('val'), common_meta(getattr(built.data.get('val'), 'metainfo', None))
+    names = [_names(metric, meta.get('classes') or ()) for metric in built.metrics.get('val', ())]
     is_plain = loop is None or getattr(type(loop), 'run', None) is ValLoop.run
     return sorted(set().union(*names)) if names and None not in names and is_plain else []
 
@@ -143,11 +143,10 @@ def _(built: Built) -> Lines:
 
 @rule('built', 'no-mask-head')
 def _(built: Built) -> Lines:
-    by_masks = [
-        split for split, metrics in built.metrics.items() for one in metrics if 'segm' in getattr(one, 'metrics', ())
-    ]
+    metrics = [metric for metrics in built.metrics.values() for metric in metrics]
+    by_masks = any('segm' in getattr(metric, 'metrics', ()) for metric in metrics)
     if by_masks and not any('mask' in name for name, _ in built.model.named_modules()):
-        yield f'{by_masks[0]}_evaluator.metric', 'it has segm, and this model predicts no masks'
+        yield 'val_evaluator.metric', 'it has segm, and this model predicts no masks'
 
 
 # ---- loops and schedules
@@ -164,14 +163,11 @@ def _(built: Built) -> Lines:
 def _(built: Built) -> Lines:
     loop = built.loops.get('train')
     sampler = getattr(getattr(getattr(loop, 'dataloader', None), 'batch_sampler', None), 'sampler', None)
-    if isinstance(loop, EpochBasedTrainLoop) and sampler is not None:
+    if isinstance(loop, EpochBasedTrainLoop) and hasattr(sampler, '__len__'):
         with preserved_generators():
             drawn = sum(1 for _ in islice(iter(sampler), len(sampler) + 1))
         if drawn > len(sampler):
-            yield (
-                f'train_dataloader.sampler={type(sampler).__name__}',
-                'it never ends an epoch, and train_cfg counts epochs',
-            )
+            yield f'train_dataloader.sampler={type(sampler).__name__}', 'it never ends an epoch, and epochs are counted'
 
 
 @rule('schedule', 'endless-warm-up')
