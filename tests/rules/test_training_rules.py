@@ -16,6 +16,7 @@ from mmdet.evaluation import CocoMetric, VOCMetric
 from mmdet.registry import DATASETS
 from mmengine.config import Config
 from mmengine.hooks import CheckpointHook, EarlyStoppingHook, EMAHook
+from mmengine.optim import OptimWrapper
 from timm.layers import BatchNormAct2d
 from torch import nn
 from torch.utils.data import ConcatDataset
@@ -23,8 +24,10 @@ from torch.utils.data import ConcatDataset
 from tests.helpers.recipes import build_recipe, copy_of, findings_of, judge, sets
 from tokennorm.checkpoints import Checkpoint
 from tokennorm.config.reading import read_config
+from tokennorm.config.tree import set_num_classes
 from tokennorm.engine.data import fit_or_describe_anchors, resize_images
 from tokennorm.engine.repairs import choose_best_metric
+from tokennorm.engine.resume.schedule import use_settings_of_run
 from tokennorm.engine.rules import RULES, verify
 from tokennorm.engine.runner import Runner
 from tokennorm.engine.schedule import fit_schedule
@@ -270,6 +273,30 @@ def schedule(end, stretch=False):
         loop = SimpleNamespace(max_iters=36)
         runner = SimpleNamespace(param_schedulers=[one], cfg=cfg, train_loop=loop, train_dataloader=range(3))
         fit_schedule(runner, Plan(cfg), cfg.train_cfg, stretch)
+
+    return change
+
+
+def weights(values, count):
+    loss = dict(class_weight=values)
+    return lambda built: set_num_classes(dict(bbox_head=dict(num_classes=3, loss_cls=loss)), count)
+
+
+def resumed(groups, **settings):
+    """A change: a run with SGD resumes from a checkpoint whose optimizer has these groups and settings."""
+
+    def change(built):
+        sgd = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1, momentum=0.9)
+        wrapper = OptimWrapper(sgd)
+        state = sgd.state_dict()
+        given = {key: value for key, value in state['param_groups'][0].items() if key != 'betas'} | settings
+        if 'betas' in settings:
+            del given['momentum']
+        content = dict(
+            optimizer=dict(state, param_groups=[given] * groups), meta=dict(iter=0, epoch=0), param_schedulers=[]
+        )
+        runner = SimpleNamespace(optim_wrapper=wrapper, param_schedulers=[], train_dataloader=range(3))
+        use_settings_of_run(runner, content)
 
     return change
 
@@ -534,6 +561,13 @@ CASES = [
     ('schedule-length', FIRES, schedule(15)),
     ('schedule-length', QUIET, schedule(12)),
     ('schedule-length', QUIET, schedule(10, stretch=True)),
+    ('class-weights', FIRES, weights([1.0, 3.0, 1.0], 4)),
+    ('class-weights', QUIET, weights([2.0, 2.0, 2.0], 4)),
+    ('class-weights', QUIET, weights([1.0, 3.0, 1.0], 3)),  # as many classes as before
+    ('other-optimizer', FIRES, resumed(2, lr=0.1)),
+    ('other-optimizer', FIRES, resumed(1, lr=0.1, betas=(0.9, 0.99))),
+    ('other-optimizer', QUIET, resumed(1, lr=0.2, momentum=0.9)),
+    ('other-optimizer', QUIET, resumed(1, lr=0.1, momentum=0.0)),
     ('checkpoint-classes', FIRES, checkpoint(**trained_with(*CLASSES[::-1]))),
     ('checkpoint-classes', FIRES, checkpoint(resume=False, split='val', **trained_with('disk'))),
     ('checkpoint-classes', QUIET, checkpoint(**trained_with(*CLASSES))),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
-from tokennorm.messages import UserError
+from tokennorm.findings import refuse
 from tokennorm.registry import type_name
 
 
@@ -31,8 +31,8 @@ def set_num_classes(model: Any, num_classes: int) -> None:
         weights = loss.get('class_weight')
         if isinstance(weights, list | tuple) and before != num_classes:
             if len(set(weights[:before])) > 1:
-                raise UserError(
-                    f'{name}.loss_cls.class_weight has {len(weights)} values for other classes: leave it out'
+                refuse(
+                    'class-weights', f'it has {len(weights)} values for other classes', f'{name}.loss_cls.class_weight'
                 )
             loss['class_weight'] = [weights[0]] * num_classes + list(weights[before:])  # the rest is of no object
 
