@@ -17,6 +17,7 @@ from tokennorm.engine.repairs import limit_detections
 from tokennorm.engine.rules import Built, judge
 from tokennorm.engine.rules.data import annotation_files
 from tokennorm.findings import Findings, judging
+from tokennorm.messages import user_errors
 from tokennorm.registry import arguments_of
 
 SPLITS = ('train', 'val', 'test')
@@ -25,7 +26,7 @@ SPLITS = ('train', 'val', 'test')
 def lint(name: str | Path, allow: tuple[str, ...] = (), strict: bool = False) -> tuple[Findings, list[str]]:
     """Returns the findings of a config, and the splits whose data is not on this machine, which are left out.
 
-    Nothing is downloaded, and no file is written. Weights are not read.
+    No file is written, and no weights are read, but those that a class loads when it is built, such as a teacher's.
 
     Raises:
         UserError: for a config that cannot be read, and for a part that cannot be built.
@@ -36,7 +37,10 @@ def lint(name: str | Path, allow: tuple[str, ...] = (), strict: bool = False) ->
         init_default_scope(cfg.get('default_scope') or 'mmengine')
         there = [split for split in SPLITS if cfg.get(f'{split}_dataloader') and _is_there(cfg, split)]
         judge('config', Built(cfg, there))
-        with build_errors('the config cannot be used'):
+        with (
+            user_errors(OSError, where='the config cannot be built without its files: '),
+            build_errors('it cannot be used'),
+        ):
             built = build_parts(cfg, there)
         judge('built', built)
         if 'train' in there:

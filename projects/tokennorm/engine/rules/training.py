@@ -143,10 +143,10 @@ def _(built: Built) -> Lines:
 
 @rule('built', 'no-mask-head')
 def _(built: Built) -> Lines:
-    metrics = [metric for metrics in built.metrics.values() for metric in metrics]
-    by_masks = any('segm' in getattr(metric, 'metrics', ()) for metric in metrics)
-    if by_masks and not any('mask' in name for name, _ in built.model.named_modules()):
-        yield 'val_evaluator.metric', 'it has segm, and this model predicts no masks'
+    has_masks = any('mask' in name for name, _ in built.model.named_modules())
+    for split, metrics in built.metrics.items() if not has_masks else ():
+        if any('segm' in getattr(metric, 'metrics', ()) for metric in metrics):
+            yield f'{split}_evaluator.metric', 'it has segm, and this model predicts no masks'
 
 
 # ---- loops and schedules
