@@ -424,6 +424,7 @@ CASES = [
     ('mirrored-classes', FIRES, both(FLIP, classes('train', *'bdpq1234'))),
     ('mirrored-classes', QUIET, both(FLIP, classes('train', 'left', 'ball', 'wall', 'warr', 'x', 'y'))),
     ('mirrored-classes', QUIET, both(FLIP, classes('train', '0', '1', '2', '猫', '犬', '鳥'))),
+    ('mirrored-classes', QUIET, both(FLIP, classes('train', *'abcdefg'))),
     ('mirrored-classes', QUIET, both(NO_FLIP, classes('train', 'left', 'right'))),
     ('evaluator-images', FIRES, val_ids([(1, 'a.jpg')], [(1, 'b.jpg')])),
     ('evaluator-images', FIRES, val_ids([(1, 'a.jpg'), (2, 'b.jpg')], [(2, 'a.jpg'), (1, 'b.jpg')])),
@@ -655,6 +656,16 @@ def test_all_errors_of_a_phase_are_raised_together(built, capsys):
         verify('built', built)
     assert {one.code for one in refusal.value.findings} == {'head-classes', 'class-numbers'}
     assert '[low-scores]' in capsys.readouterr().out
+
+
+def test_rules_do_not_read_for_each_other(built):
+    """What one rule looks at does not count as read for the next."""
+    paramwise(custom_keys={'.depthwise': dict(lr_mult=2.0), 'neck': dict(lr_mul=0.1)}, norm_decay_mul=0)(built)
+    with judging(Findings()) as found, pytest.raises(Refusal):
+        verify('built', built)
+    assert {one.code for one in found} == {'random-backbone', 'idle-custom-keys', 'unread-paramwise'}
+    assert [one.items for one in found if one.code == 'idle-custom-keys'] == [("'.depthwise'",)]
+    assert len([one for one in found if one.code == 'unread-paramwise']) == 2
 
 
 def test_random_numbers_of_training_stay(built):

@@ -108,7 +108,7 @@ def verify(phase: Phase, built: Built) -> None:
 
 def _dicts(schedulers: Any) -> list[Mapping[str, Any]]:
     entries = schedulers if isinstance(schedulers, list) else [schedulers]
-    return [one for one in entries if isinstance(one, Mapping)]
+    return [entry for entry in entries if isinstance(entry, Mapping)]
 
 
 @contextmanager

@@ -195,7 +195,7 @@ def _(built: Built) -> Lines:
     dataset = built.data['train']
     parts = list(innermost_datasets(dataset))
     is_whole = sum(map(len, parts)) <= len(dataset) and all(0 < len(part) <= 1000 for part in parts)
-    known = is_whole and all(hasattr(one, 'get_data_info') and 'instances' in one.get_data_info(0) for one in parts)
+    known = is_whole and all(hasattr(part, 'get_data_info') and 'instances' in part.get_data_info(0) for part in parts)
     if known and not any(True for part in parts for _ in _annotated(part)):
         names = shorten((getattr(parts[0], 'metainfo', None) or {}).get('classes') or ())
         yield 'train', f'no training image has an object of the classes {names}: are they those of the annotations?'
@@ -224,7 +224,7 @@ def _(built: Built) -> Lines:
 
 def _annotated(part: Any) -> Iterator[int]:
     for index in range(min(len(part), 1000)):
-        if any(not one.get('ignore_flag') for one in part.get_data_info(index).get('instances') or ()):
+        if any(not entry.get('ignore_flag') for entry in part.get_data_info(index).get('instances') or ()):
             yield index
 
 

@@ -145,19 +145,19 @@ def _(built: Built) -> Lines:
         yield f'weights of {model_name or type(backbone).__name__}', f'{weights} is probably for {text}'
 
 
-def _pixels(kind: str, model_name: str | None, weights: str) -> list[float] | None:
+def _pixels(class_name: str, model_name: str | None, weights: str) -> list[float] | None:
     """Returns mean and standard deviation, up to 255, that published weights are for, or None."""
     known = (
         IMAGENET_PIXELS
-        if kind in ('PVT', 'PVTv2', 'Swin') or (not model_name and 'deit' in Path(weights).name)
+        if class_name in ('PVT', 'PVTv2', 'Swin') or (not model_name and 'deit' in Path(weights).name)
         else None
     )
     for name in (weights, str(model_name)) if known is None else ():
         with suppress(RuntimeError, ImportError):  # a tag that the model does not have, such as the suffix of a file
             from timm import get_pretrained_cfg
 
-            found = get_pretrained_cfg(name.rpartition('timm/')[2])
-            known = known or (found and (found.mean, found.std))
+            published = get_pretrained_cfg(name.rpartition('timm/')[2])
+            known = known or (published and (published.mean, published.std))
     return known and [round(255 * value, 2) for values in known for value in values]
 
 

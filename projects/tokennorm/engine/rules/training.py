@@ -42,7 +42,7 @@ def _(built: Built) -> Lines:
         yield _PARAMWISE, f'nothing reads {key}{did_you_mean(key, rules.asked)}'
     if type(optimizer).__module__.startswith('torch.'):  # others read keys of their own, such as lars_exclude of LARS
         known = {'lr_mult', 'decay_mult', *optimizer.defaults}
-        for name, entry in rules.get('custom_keys', {}).items():
+        for name, entry in dict.items(dict.get(rules, 'custom_keys', {})):  # without noting
             for key in set(entry) - known if isinstance(entry, Mapping) else ():
                 yield f'{_PARAMWISE}.custom_keys.{name}', f'nothing reads {key}{did_you_mean(key, known)}'
 
@@ -98,10 +98,10 @@ def _names(metric: Any, classes: Any) -> set[str] | None:
     if type(metric) not in (CocoMetric, MMDetCocoMetric):
         return None
     names = {f'{name}_precision' for name in classes} if metric.classwise else set()
-    for kind in metric.metrics:
-        is_proposal = kind.startswith('proposal')
+    for iou_type in metric.metrics:
+        is_proposal = iou_type.startswith('proposal')
         items = metric.metric_items or (COCO_AR if is_proposal else COCO_AP)
-        names |= {item if is_proposal else f'{kind}_{item}' for item in items}
+        names |= {item if is_proposal else f'{iou_type}_{item}' for item in items}
     return {f'{metric.prefix}/{name}' for name in names}
 
 
@@ -119,11 +119,13 @@ def _watched(built: Built) -> Iterator[tuple[str, str]]:
         for name in [*(getattr(hook, 'key_indicators', None) or ()), getattr(hook, 'monitor', None)]:
             if isinstance(name, str) and name != 'auto':
                 yield type(hook).__name__, name
-    yield from ((type_name(one), one.get('monitor', 'loss')) for one in _plateaus(built))  # mmengine's default
+    yield from (
+        (type_name(plateau), plateau.get('monitor', 'loss')) for plateau in _plateaus(built)
+    )  # mmengine's default
 
 
 def _plateaus(built: Built) -> list[Mapping[str, Any]]:
-    return [one for one in built.schedulers if 'Plateau' in type_name(one)]
+    return [scheduler for scheduler in built.schedulers if 'Plateau' in type_name(scheduler)]
 
 
 @rule('built', 'unknown-metric')
@@ -136,9 +138,10 @@ def _(built: Built) -> Lines:
 
 @rule('built', 'plateau-rule')
 def _(built: Built) -> Lines:
-    for one in _plateaus(built):
-        if one.get('monitor', 'loss') in _known_metrics(built) and one.get('rule', 'less') != 'greater':
-            yield 'param_scheduler', f'{type_name(one)} would reduce the rate while {one["monitor"]} rises'
+    for scheduler in _plateaus(built):
+        monitor = scheduler.get('monitor', 'loss')
+        if monitor in _known_metrics(built) and scheduler.get('rule', 'less') != 'greater':
+            yield 'param_scheduler', f'{type_name(scheduler)} would reduce the rate while {monitor} rises'
 
 
 @rule('built', 'no-mask-head')
@@ -174,6 +177,7 @@ def _(built: Built) -> Lines:
 def _(built: Built) -> Lines:
     loop = built.loops['train']
     units = {True: len(loop.dataloader), False: 1}  # iterations per epoch or iteration
-    ends = [round(one['end'] * units[one.get('by_epoch', True)]) for one in built.schedulers if is_warm_up(one)]
+    warm_ups = [scheduler for scheduler in built.schedulers if is_warm_up(scheduler)]
+    ends = [round(warm_up['end'] * units[warm_up.get('by_epoch', True)]) for warm_up in warm_ups]
     if (longest := max(ends, default=0)) > loop.max_iters:
         yield 'param_scheduler', f'the warm-up has {longest} iterations, and training {loop.max_iters}: it never ends'
