@@ -23,8 +23,8 @@ def user_errors(*kinds: type[Exception], where: str = '') -> Iterator[None]:
         raise UserError(f'{where}{error}') from error
 
 
-def did_you_mean(name: object, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Returns ' (did you mean X?)' with the nearest known name, or '' if none is near.
+def nearest(name: object, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Returns the nearest known name, or None if none is near.
 
     An anagram of the name takes precedence over other candidates. The cutoff is `difflib`'s minimum similarity, from 0
     to 1.
@@ -32,7 +32,13 @@ def did_you_mean(name: object, known: Iterable[str], cutoff: float = 0.6) -> str
     known = list(known)
     same_letters = [candidate for candidate in known if sorted(str(name).lower()) == sorted(candidate.lower())]
     near = same_letters or difflib.get_close_matches(str(name), known, n=1, cutoff=cutoff)
-    return f' (did you mean {near[0]}?)' if near else ''
+    return near[0] if near else None
+
+
+def did_you_mean(name: object, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Returns ' (did you mean X?)' with the nearest known name, or '' if none is near."""
+    near = nearest(name, known, cutoff)
+    return f' (did you mean {near}?)' if near else ''
 
 
 def shorten(names: Sequence[str], most: int = 8) -> str:

@@ -23,6 +23,9 @@ ELSEWHERE = {  # modules that are tested with others of their kind
     'layers/layers': 'backbones/test_bad_arguments',
     'ops/dtn_eager': 'ops/test_dtn',
     **dict.fromkeys(
+        [f'engine/rules/{name}' for name in ('built', 'data', 'model', 'training')], 'rules/test_training_rules'
+    ),
+    **dict.fromkeys(
         ['cli/rules', 'findings/data_rules', 'findings/rule', 'findings/training_rules'], 'findings/test_collecting'
     ),
 }

@@ -16,6 +16,7 @@ from mmdet.evaluation import CocoMetric, VOCMetric
 from mmdet.registry import DATASETS
 from mmengine.config import Config
 from mmengine.hooks import CheckpointHook, EarlyStoppingHook, EMAHook
+from mmengine.optim import OptimWrapper
 from timm.layers import BatchNormAct2d
 from torch import nn
 from torch.utils.data import ConcatDataset
@@ -23,8 +24,10 @@ from torch.utils.data import ConcatDataset
 from tests.helpers.recipes import build_recipe, copy_of, findings_of, judge, sets
 from tokennorm.checkpoints import Checkpoint
 from tokennorm.config.reading import read_config
+from tokennorm.config.tree import set_num_classes
 from tokennorm.engine.data import fit_or_describe_anchors, resize_images
 from tokennorm.engine.repairs import choose_best_metric
+from tokennorm.engine.resume.schedule import use_settings_of_run
 from tokennorm.engine.rules import RULES, verify
 from tokennorm.engine.runner import Runner
 from tokennorm.engine.schedule import fit_schedule
@@ -274,6 +277,30 @@ def schedule(end, stretch=False):
     return change
 
 
+def weights(values, count):
+    loss = dict(class_weight=values)
+    return lambda built: set_num_classes(dict(bbox_head=dict(num_classes=3, loss_cls=loss)), count)
+
+
+def resumed(groups, **settings):
+    """A change: a run with SGD resumes from a checkpoint whose optimizer has these groups and settings."""
+
+    def change(built):
+        sgd = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1, momentum=0.9)
+        wrapper = OptimWrapper(sgd)
+        state = sgd.state_dict()
+        given = {key: value for key, value in state['param_groups'][0].items() if key != 'betas'} | settings
+        if 'betas' in settings:
+            del given['momentum']
+        content = dict(
+            optimizer=dict(state, param_groups=[given] * groups), meta=dict(iter=0, epoch=0), param_schedulers=[]
+        )
+        runner = SimpleNamespace(optim_wrapper=wrapper, param_schedulers=[], train_dataloader=range(3))
+        use_settings_of_run(runner, content)
+
+    return change
+
+
 def sampler(drawn, length=4):
     def change(built):
         kind = type('Drawn', (), dict(__iter__=lambda self: iter(range(drawn)), __len__=lambda self: length))
@@ -310,6 +337,10 @@ def mixes(dataset):
     return Mixes(dataset=dataset, metainfo=dataset.metainfo)
 
 
+def layers(built):
+    built.model.backbone = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4))
+
+
 def other_backbone(built):
     built.model.backbone = nn.Linear(2, 3)
 
@@ -325,6 +356,9 @@ CAFFE = dict(mean=(103.53, 116.28, 123.675), std=(1.0, 1.0, 1.0), rgb=False)
 HALF = dict(mean=(127.0,) * 3, std=(128.0,) * 3)
 WEIGHTS = dict(type='Pretrained', checkpoint='a.pth')
 
+LAYERS = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4))
+QUARTER = dict(list(LAYERS.state_dict().items())[:1], other=torch.ones(1))
+HALF_FITTING = dict(list(LAYERS.state_dict().items())[:2])
 FITTING = {'backbone.weight': torch.ones(3, 2), 'backbone.bias': torch.ones(3)}
 
 CASES = [
@@ -365,6 +399,8 @@ CASES = [
     ('head-classes', QUIET, sets()),
     ('head-classes', QUIET, sets(model__head=part(num_classes=1000, loss_module=0))),
     ('head-classes', QUIET, head('rpn_head', num_classes=1)),
+    ('head-classes', QUIET, sets(model__bbox_head=type('RPNHead', (nn.Module,), dict(num_classes=1, loss_cls=0))())),
+    ('head-classes', QUIET, sets(model__reid=part(num_classes=380, loss_cls=0))),  # people, of a tracker
     ('head-classes', QUIET, sets(model__semantic_head=part(num_classes=183, loss_seg=0))),
     ('head-classes', QUIET, sets(model__backbone__num_classes=1000)),  # as timm's models have it
     ('head-classes', QUIET, head(num_things_classes=4, num_classes=7)),
@@ -388,6 +424,7 @@ CASES = [
     ('mirrored-classes', FIRES, both(FLIP, classes('train', *'bdpq1234'))),
     ('mirrored-classes', QUIET, both(FLIP, classes('train', 'left', 'ball', 'wall', 'warr', 'x', 'y'))),
     ('mirrored-classes', QUIET, both(FLIP, classes('train', '0', '1', '2', '猫', '犬', '鳥'))),
+    ('mirrored-classes', QUIET, both(FLIP, classes('train', *'abcdefg'))),
     ('mirrored-classes', QUIET, both(NO_FLIP, classes('train', 'left', 'right'))),
     ('evaluator-images', FIRES, val_ids([(1, 'a.jpg')], [(1, 'b.jpg')])),
     ('evaluator-images', FIRES, val_ids([(1, 'a.jpg'), (2, 'b.jpg')], [(2, 'a.jpg'), (1, 'b.jpg')])),
@@ -525,6 +562,13 @@ CASES = [
     ('schedule-length', FIRES, schedule(15)),
     ('schedule-length', QUIET, schedule(12)),
     ('schedule-length', QUIET, schedule(10, stretch=True)),
+    ('class-weights', FIRES, weights([1.0, 3.0, 1.0], 4)),
+    ('class-weights', QUIET, weights([2.0, 2.0, 2.0], 4)),
+    ('class-weights', QUIET, weights([1.0, 3.0, 1.0], 3)),  # as many classes as before
+    ('other-optimizer', FIRES, resumed(2, lr=0.1)),
+    ('other-optimizer', FIRES, resumed(1, lr=0.1, betas=(0.9, 0.99))),
+    ('other-optimizer', QUIET, resumed(1, lr=0.2, momentum=0.9)),
+    ('other-optimizer', QUIET, resumed(1, lr=0.1, momentum=0.0)),
     ('checkpoint-classes', FIRES, checkpoint(**trained_with(*CLASSES[::-1]))),
     ('checkpoint-classes', FIRES, checkpoint(resume=False, split='val', **trained_with('disk'))),
     ('checkpoint-classes', QUIET, checkpoint(**trained_with(*CLASSES))),
@@ -541,6 +585,8 @@ CASES = [
     ('partial-weights', FIRES, both(checkpoint(load_from=None, state_dict={'a': torch.ones(1)}), other_backbone)),
     ('partial-weights', QUIET, both(checkpoint(load_from=None, state_dict=FITTING), other_backbone,
                                       sets(model__backbone__init_cfg=dict(prefix='backbone.')))),
+    ('partial-weights', FIRES, both(checkpoint(load_from=None, state_dict=QUARTER), layers)),
+    ('partial-weights', QUIET, both(checkpoint(load_from=None, state_dict=HALF_FITTING), layers)),
     ('partial-weights', QUIET, checkpoint(load_from=None)),  # this package's backbones check every tensor
 ]  # fmt: skip
 
@@ -610,6 +656,16 @@ def test_all_errors_of_a_phase_are_raised_together(built, capsys):
         verify('built', built)
     assert {one.code for one in refusal.value.findings} == {'head-classes', 'class-numbers'}
     assert '[low-scores]' in capsys.readouterr().out
+
+
+def test_rules_do_not_read_for_each_other(built):
+    """What one rule looks at does not count as read for the next."""
+    paramwise(custom_keys={'.depthwise': dict(lr_mult=2.0), 'neck': dict(lr_mul=0.1)}, norm_decay_mul=0)(built)
+    with judging(Findings()) as found, pytest.raises(Refusal):
+        verify('built', built)
+    assert {one.code for one in found} == {'random-backbone', 'idle-custom-keys', 'unread-paramwise'}
+    assert [one.items for one in found if one.code == 'idle-custom-keys'] == [("'.depthwise'",)]
+    assert len([one for one in found if one.code == 'unread-paramwise']) == 2
 
 
 def test_random_numbers_of_training_stay(built):

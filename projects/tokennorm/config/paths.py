@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from tokennorm.messages import did_you_mean
+from tokennorm.messages import nearest
 
 CONFIGS = (Path(__file__).parents[1] / '.mim' / 'configs').resolve()
 
@@ -40,7 +40,7 @@ def config(name: str | Path) -> str:
         wanted = rest.removesuffix('.py')
         # A name that is cut off, such as retinanet_pvt-tt, is compared with as many parts of each name.
         cut = {'_'.join(one.split('_')[: len(wanted.split('_'))]): one for one in sorted(known, key=len, reverse=True)}
-        near = {f' (did you mean {part}?)': one for part, one in cut.items()}.get(did_you_mean(wanted, cut))
+        near = cut.get(nearest(wanted, cut) or '')
         meant = f' (did you mean {package}{"::" if package else ""}{near}?)' if near else ''
         meant = ' (is it a second value of the option before it, which takes one?)' if str(name).isdigit() else meant
         raise FileNotFoundError(f'config {name} not found{meant}; `tokennorm configs` lists those of this package')

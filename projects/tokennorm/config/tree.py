@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
-from tokennorm.messages import UserError
+from tokennorm.findings import refuse
 from tokennorm.registry import type_name
 
 
@@ -31,8 +31,8 @@ def set_num_classes(model: Any, num_classes: int) -> None:
         weights = loss.get('class_weight')
         if isinstance(weights, list | tuple) and before != num_classes:
             if len(set(weights[:before])) > 1:
-                raise UserError(
-                    f'{name}.loss_cls.class_weight has {len(weights)} values for other classes: leave it out'
+                refuse(
+                    'class-weights', f'it has {len(weights)} values for other classes', f'{name}.loss_cls.class_weight'
                 )
             loss['class_weight'] = [weights[0]] * num_classes + list(weights[before:])  # the rest is of no object
 
@@ -60,7 +60,7 @@ def evaluators(cfg: Mapping[str, Any], split: str) -> list[MutableMapping[str, A
 
 def heads(model: Any) -> Iterator[tuple[str, MutableMapping[str, Any]]]:
     """Yields the parts of a model's config that count the classes of the data, and their paths."""
-    for name, part in walk(model, 'model') if 'language_model' not in model else ():
+    for name, part in walk(model, 'model'):
         # An rpn_head has one class, object or background.
         if isinstance(part.get('num_classes'), int) and 'rpn_head' not in name and 'semantic' not in name:
             yield name, part

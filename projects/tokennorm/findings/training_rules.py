@@ -130,7 +130,14 @@ TRAINING_RULES: tuple[Rule, ...] = (
     Rule('schedule-length', 'warning', 'the learning rate schedule does not end with training', about='config',
          why='The rate may never fall, or fall long before the end. Schedules of that kind exist on purpose.',
          do='Set the ends of param_scheduler, or leave it to --epochs'),
+    Rule('class-weights', 'error', 'the loss has other weights per class than the data has classes',
+         about='config', can_allow=False, why='They are those of the classes of the recipe.',
+         do='Leave class_weight out, or set a value per class with --cfg-options'),
     # ---- checkpoints
+    Rule('other-optimizer', 'error', 'the checkpoint to resume is of another optimizer',
+         about='checkpoint', can_allow=False, why='The state of its parameters does not fit.',
+         do='Keep its type, paramwise_cfg and frozen stages, as the config in the directory of the run has them, or '
+            'start a new run with --init FILE'),
     Rule('checkpoint-classes', 'error', 'the checkpoint was trained with other classes',
          about='checkpoint', why='Its outputs would get the names of other classes.',
          do='Use the data that it was trained for, with --data or the config in its work directory, with its '

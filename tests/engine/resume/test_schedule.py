@@ -136,5 +136,5 @@ def test_the_checkpoint_of_another_optimizer_is_refused():
     old, new = Run(none), Run(none)
     new.runner.optim_wrapper.optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
     for run in new, Run(none, groups=False):
-        with pytest.raises(UserError, match=r'of another optimizer, .*keep its type, paramwise_cfg and'):
+        with pytest.raises(UserError, match='other-optimizer'):
             run.resume(old.checkpoint())

@@ -10,10 +10,16 @@ from typing import Any
 from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 
-from tokennorm.messages import UserError
+from tokennorm.findings import refuse
 
-_PLACE = {'last_step', '_global_step', '_last_value', 'base_values', 'verbose'}  # in a schedule, not its settings
-_PLACE |= {'best', 'num_bad_epochs', 'cooldown_counter', 'rule_worse'}  # in one by validations
+POSITION_KEYS = {
+    'last_step',
+    '_global_step',
+    '_last_value',
+    'base_values',
+    'verbose',
+}  # in a schedule, not its settings
+POSITION_KEYS |= {'best', 'num_bad_epochs', 'cooldown_counter', 'rule_worse'}  # in one by validations
 
 
 def follows_command(runner: Runner) -> bool:
@@ -32,7 +38,7 @@ def use_settings_of_run(runner: Runner, checkpoint: dict[str, Any]) -> list[str]
     stepped. Returns the names of the settings that differ.
 
     Raises:
-        UserError: for the checkpoint of another optimizer, or one with other groups of parameters.
+        Refusal: for the checkpoint of another optimizer, or one with other groups of parameters.
     """
     if not isinstance(runner.optim_wrapper, OptimWrapper):
         return []
@@ -40,12 +46,10 @@ def use_settings_of_run(runner: Runner, checkpoint: dict[str, Any]) -> list[str]
     base = checkpoint['optimizer'].get('base_param_settings')  # where there are several groups, the last of `groups`
     saved = [*checkpoint['optimizer']['param_groups'], *([] if base is None else [base])]
     if len(groups) != len(saved) or (set(saved[0]) - set(groups[0]) and set(groups[0]) - set(saved[0])):
-        raise UserError(
-            f'--resume: the checkpoint is of another optimizer, with {len(saved)} groups of parameters and the '
-            f'settings {", ".join(sorted(set(saved[0]) - {"params"}))}, than the {len(groups)} groups of '
-            f'{type(runner.optim_wrapper.optimizer).__name__} here: keep its type, paramwise_cfg and frozen stages, '
-            'as the config in the directory of the run has them, or start a new run with --init FILE'
-        )
+        settings = ', '.join(sorted(set(saved[0]) - {'params'}))
+        here = f'{len(groups)} groups of {type(runner.optim_wrapper.optimizer).__name__} here'
+        text = f'the checkpoint has {len(saved)} groups of parameters with the settings {settings}, unlike the {here}'
+        refuse('other-optimizer', text, '--resume')
     scheduled = {one.param_name for one in schedulers}
     if not follows_command(runner):  # the rates so far are in the checkpoint only
         scheduled |= {f'initial_{name}' for name in scheduled}
@@ -56,8 +60,10 @@ def use_settings_of_run(runner: Runner, checkpoint: dict[str, Any]) -> list[str]
         if old[key] != new[key]
     }
     states = checkpoint.get('param_schedulers') or []
-    is_moved = checkpoint['meta'].get('epoch_restarts') and follows_command(runner)
-    if is_moved or [_settings(state) for state in states] != [_settings(one.state_dict()) for one in schedulers]:
+    epoch_was_restarted = checkpoint['meta'].get('epoch_restarts') and follows_command(runner)
+    if epoch_was_restarted or [_settings(state) for state in states] != [
+        _settings(one.state_dict()) for one in schedulers
+    ]:
         differing.add('schedule')
     if not differing:
         return []
@@ -75,7 +81,7 @@ def use_settings_of_run(runner: Runner, checkpoint: dict[str, Any]) -> list[str]
 
 
 def _settings(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in state.items() if key not in _PLACE}
+    return {key: value for key, value in state.items() if key not in POSITION_KEYS}
 
 
 def _step_to(schedulers: list[Any], meta: Mapping[str, Any], epoch_length: int) -> None:

@@ -91,19 +91,24 @@ def rule(phase: Phase, code: str) -> Callable[[Judge], Judge]:
     return add
 
 
+def judge(phase: Phase, built: Built) -> None:
+    """Reports what all rules of a phase find."""
+    for of, code, function in RULES:
+        if of == phase:
+            for line in function(built):
+                reports(code, *line)
+
+
 def verify(phase: Phase, built: Built) -> None:
     """Applies all rules of a phase: prints the warnings, and raises the errors together."""
-    for of, code, judge in RULES:
-        if of == phase:
-            for line in judge(built):
-                reports(code, *line)
+    judge(phase, built)
     current().show()
     current().stop()
 
 
 def _dicts(schedulers: Any) -> list[Mapping[str, Any]]:
     entries = schedulers if isinstance(schedulers, list) else [schedulers]
-    return [one for one in entries if isinstance(one, Mapping)]
+    return [entry for entry in entries if isinstance(entry, Mapping)]
 
 
 @contextmanager

@@ -85,14 +85,8 @@ def _(built: Built) -> Lines:
         in_both = [name for name in names if name in (classes or names)]
         in_order = cls.load_data_list is CocoDataset.load_data_list
         if classes is not None and (in_both != list(classes) if in_order else len(in_both) < len(classes)):
-            absent = [name for name in classes if name not in names]
-            yield (
-                where,
-                (
-                    f'metainfo.classes has {shorten(absent or classes, 100)}, but the categories in {path} are '
-                    f'{shorten(names, 100)}'
-                ),
-            )
+            given = shorten([name for name in classes if name not in names] or classes, 100)
+            yield where, f'metainfo.classes has {given}, but the categories in {path} are {shorten(names, 100)}'
 
 
 # ---- classes of built datasets
@@ -113,8 +107,8 @@ def _heads(model: Any) -> Iterator[tuple[str, str, int, bool]]:
     for name, part in model.named_modules() if not hasattr(model, 'language_model') else ():
         losses = [key for key in (*vars(part), *part._modules) if key.startswith('loss_')]
         key = 'num_things_classes' if hasattr(part, 'num_things_classes') else 'num_classes'
-        of_data = losses and 'loss_seg' not in losses and not {'rpn_head', 'reid'} & set(name.split('.'))
-        if of_data and type(count := getattr(part, key, None)) is int:
+        other = re.search('rpn|reid', f'{name} {type(part).__name__}', re.IGNORECASE) or 'loss_seg' in losses
+        if losses and not other and type(count := getattr(part, key, None)) is int:
             yield f'model.{name}', key, count, 'loss_module' in losses
 
 
@@ -168,28 +162,28 @@ def _(built: Built) -> Lines:
 def _images(dataset: Any) -> list[tuple[Any, str]]:
     """Returns the id and the file name of each image of a dataset; none where it has no ids."""
     parts = [part for part in innermost_datasets(dataset) if hasattr(part, 'get_data_info')]
+    parts = [part for part in parts if getattr(part, '_fully_initialized', True)]  # mmengine's, of one that was read
     infos = (part.get_data_info(i) for part in parts for i in range(len(part)))
     return [(info['img_id'], Path(str(info.get('img_path'))).name) for info in infos if 'img_id' in info]
 
 
 @rule('built', 'evaluator-images')
 def _(built: Built) -> Lines:
-    for split, metrics in built.metrics.items():
-        for metric in metrics:
-            if (api := getattr(metric, '_coco_api', None)) is None:
-                continue
-            listed = {(key, Path(str(image.get('file_name'))).name) for key, image in api.imgs.items()}
-            if others := [name for key, name in _images(built.data[split]) if (key, name) not in listed]:
-                text = f'{metric.ann_file} does not list images that {split}_dataloader reads, or with other ids'
-                yield f'{split}_evaluator', text, others
+    for split, dataset in built.data.items():
+        for metric in built.metrics.get(split, ()):
+            if (api := getattr(metric, '_coco_api', None)) is not None:
+                listed = {(key, Path(str(image.get('file_name'))).name) for key, image in api.imgs.items()}
+                if others := [name for key, name in _images(dataset) if (key, name) not in listed]:
+                    text = f'{metric.ann_file} does not list images that {split}_dataloader reads, or with other ids'
+                    yield f'{split}_evaluator', text, others
 
 
 @rule('built', 'equal-image-ids')
 def _(built: Built) -> Lines:
-    for split, metrics in built.metrics.items():
-        if any(hasattr(metric, 'img_ids') for metric in metrics):
+    for split, dataset in built.data.items():
+        if any(hasattr(metric, 'img_ids') for metric in built.metrics.get(split, ())):
             first: dict[Any, str] = {}
-            if equal := [name for key, name in _images(built.data[split]) if first.setdefault(key, name) != name]:
+            if equal := [name for key, name in _images(dataset) if first.setdefault(key, name) != name]:
                 yield f'{split}_dataloader', 'images with the id of another image, by which AP tells them apart', equal
 
 
@@ -201,7 +195,7 @@ def _(built: Built) -> Lines:
     dataset = built.data['train']
     parts = list(innermost_datasets(dataset))
     is_whole = sum(map(len, parts)) <= len(dataset) and all(0 < len(part) <= 1000 for part in parts)
-    known = is_whole and all(hasattr(one, 'get_data_info') and 'instances' in one.get_data_info(0) for one in parts)
+    known = is_whole and all(hasattr(part, 'get_data_info') and 'instances' in part.get_data_info(0) for part in parts)
     if known and not any(True for part in parts for _ in _annotated(part)):
         names = shorten((getattr(parts[0], 'metainfo', None) or {}).get('classes') or ())
         yield 'train', f'no training image has an object of the classes {names}: are they those of the annotations?'
@@ -230,7 +224,7 @@ def _(built: Built) -> Lines:
 
 def _annotated(part: Any) -> Iterator[int]:
     for index in range(min(len(part), 1000)):
-        if any(not one.get('ignore_flag') for one in part.get_data_info(index).get('instances') or ()):
+        if any(not entry.get('ignore_flag') for entry in part.get_data_info(index).get('instances') or ()):
             yield index
 
 

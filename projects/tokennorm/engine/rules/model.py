@@ -28,6 +28,10 @@ LEAST_FITTING = 0.5  # of the tensors of a backbone
 # ---- shapes
 
 
+def _feature_info(model: Any) -> Any:
+    return getattr(getattr(model, 'backbone', None), 'feature_info', None)
+
+
 @torch.no_grad()
 def _neck_maps(model: Any, side: int) -> Any:
     """Returns the feature maps of the neck for a square image, as tensors without values, or its error."""
@@ -54,47 +58,30 @@ def _strides(model: Any) -> tuple[str, list[int]]:
 
 @rule('built', 'neck-channels')
 def _(built: Built) -> Lines:
-    info, neck = (
-        getattr(getattr(built.model, 'backbone', None), 'feature_info', None),
-        getattr(built.model, 'neck', None),
-    )
-    if info is None:
+    if not (info := _feature_info(built.model)):
         return
-    channels = [entry['num_chs'] for entry in info]
-    name, part, expected = 'neck', neck[0] if isinstance(neck, nn.Sequential) else neck, channels
-    error = None
+    channels, neck = [entry['num_chs'] for entry in info], getattr(built.model, 'neck', None)
     if neck is None or next(neck.parameters(), None) is None:  # as the pooling of a classifier
-        name, part, expected = 'head', getattr(built.model, 'head', None), channels[-1:]
-        wrong = getattr(part, 'in_channels', expected[0]) != expected[0]
+        name, part, error = 'head', getattr(built.model, 'head', None), 'channels'
     else:
+        name, part = 'neck', neck[0] if isinstance(neck, nn.Sequential) else neck
         error = _neck_maps(built.model, 4 * math.lcm(*(entry['reduction'] for entry in info)))
-        wrong = isinstance(error, Exception)
     given = getattr(part, 'in_channels', None)
-    if isinstance(given, int):
-        given, expected = [given], channels[-1:]
-    if wrong and (given or 'channels' in str(error)) and sorted(given or ()) != sorted(expected):
-        numbers = f'in_channels={list(given)}' if given else f'{error}'
-        yield (
-            f'model.{name}',
-            f'{numbers}, but the feature maps of {type(built.model.backbone).__name__} have {channels}',
-        )
+    fits = given is None or (given == channels[-1] if isinstance(given, int) else sorted(given) == sorted(channels))
+    if isinstance(error, str | Exception) and (not fits or (given is None and 'channels in' in str(error))):
+        text = f'in_channels={given}' if given else str(error)
+        yield f'model.{name}', f'{text}, but the feature maps of {type(built.model.backbone).__name__} have {channels}'
 
 
 @rule('built', 'anchor-strides')
 def _(built: Built) -> Lines:
-    info = getattr(getattr(built.model, 'backbone', None), 'feature_info', None)
-    head, strides = _strides(built.model)
-    if info is None or not strides or getattr(built.model, 'neck', None) is None:
-        return
-    if any(stride & (stride - 1) for stride in strides):  # SSD300 does not pad
-        return
-    side = 4 * math.lcm(*strides, *(entry['reduction'] for entry in info))
-    maps = _neck_maps(built.model, side)
-    if not isinstance(maps, Exception) and (of_maps := [side // out.shape[-1] for out in maps]) != strides:
-        yield (
-            f'model.{head}',
-            f'its anchors have the strides {strides}, but the feature maps of the neck have {of_maps}',
-        )
+    info, (head, strides) = _feature_info(built.model), _strides(built.model)
+    is_padded = all(stride & (stride - 1) == 0 for stride in strides)  # SSD300 is not
+    if info and strides and is_padded and getattr(built.model, 'neck', None) is not None:
+        side = 4 * math.lcm(*strides, *(entry['reduction'] for entry in info))
+        maps = _neck_maps(built.model, side)
+        if not isinstance(maps, Exception) and (of_maps := [side // out.shape[-1] for out in maps]) != strides:
+            yield f'model.{head}', f'the strides of its anchors are {strides}, those of the feature maps {of_maps}'
 
 
 @rule('built', 'few-positions')
@@ -111,14 +98,9 @@ def _(built: Built) -> Lines:
 
     if positions(least) < model.num_queries:
         enough = next(side for side in range(size, 2**14) if positions(side * least / size) >= model.num_queries)
-        yield (
-            f'model.num_queries={model.num_queries}',
-            (
-                f'images of {least} x {least} pixels, the smallest of the training pipeline, have {positions(least)} '
-                f'positions: use --image-size {-(-enough // 32) * 32} or more, or --cfg-options '
-                f'model.num_queries={positions(least)}'
-            ),
-        )
+        few = f'images of {least} x {least} pixels, the smallest of training, have {positions(least)} positions'
+        ways = f'--image-size {-(-enough // 32) * 32} or more, or --cfg-options model.num_queries={positions(least)}'
+        yield f'model.num_queries={model.num_queries}', f'{few}: use {ways}'
 
 
 # ---- weights
@@ -159,28 +141,23 @@ def _(built: Built) -> Lines:
     is_rgb = getattr(given, '_channel_conversion', False) or getattr(given, 'to_rgb', False)  # files are read as BGR
     near = all(abs(a - b) <= SAME_PIXELS for a, b in zip(values, wanted, strict=False))
     if len(values) == len(wanted) and not (near and is_rgb):  # not with one channel
-        yield (
-            f'weights of {model_name or type(backbone).__name__}',
-            (
-                f'they are for RGB pixels of mean={wanted[:3]} and std={wanted[3:]}, and data_preprocessor gives '
-                f'others: set its mean, std and order of channels, unless {weights} has other weights'
-            ),
-        )
+        text = f'RGB pixels of mean={wanted[:3]} and std={wanted[3:]}, and data_preprocessor gives others'
+        yield f'weights of {model_name or type(backbone).__name__}', f'{weights} is probably for {text}'
 
 
-def _pixels(kind: str, model_name: str | None, weights: str) -> list[float] | None:
+def _pixels(class_name: str, model_name: str | None, weights: str) -> list[float] | None:
     """Returns mean and standard deviation, up to 255, that published weights are for, or None."""
     known = (
         IMAGENET_PIXELS
-        if kind in ('PVT', 'PVTv2', 'Swin') or (not model_name and 'deit' in Path(weights).name)
+        if class_name in ('PVT', 'PVTv2', 'Swin') or (not model_name and 'deit' in Path(weights).name)
         else None
     )
     for name in (weights, str(model_name)) if known is None else ():
         with suppress(RuntimeError, ImportError):  # a tag that the model does not have, such as the suffix of a file
             from timm import get_pretrained_cfg
 
-            found = get_pretrained_cfg(name.rpartition('timm/')[2])
-            known = known or (found and (found.mean, found.std))
+            published = get_pretrained_cfg(name.rpartition('timm/')[2])
+            known = known or (published and (published.mean, published.std))
     return known and [round(255 * value, 2) for values in known for value in values]
 
 
@@ -204,13 +181,8 @@ def _(built: Built) -> Lines:
     trained = built.checkpoint.dataset_meta.get('classes')
     if classes and trained and list(trained) != list(classes) and built.cfg.get('load_from'):
         reason = 'in another order' if sorted(trained) == sorted(classes) else 'not the same'
-        yield (
-            '',
-            (
-                f'the classes of {built.checkpoint.source} and of the data are {reason}: {len(trained)} '
-                f'({", ".join(trained)}) and {len(classes)} ({", ".join(classes)})'
-            ),
-        )
+        both = f'{len(trained)} ({", ".join(trained)}) and {len(classes)} ({", ".join(classes)})'
+        yield '', f'the classes of {built.checkpoint.source} and of the data are {reason}: {both}'
 
 
 @rule('checkpoint', 'no-training-state')

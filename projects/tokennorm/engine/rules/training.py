@@ -7,6 +7,7 @@ from typing import Any
 from mmdet.evaluation import CocoMetric as MMDetCocoMetric
 from mmengine.runner import EpochBasedTrainLoop, ValLoop
 
+from tokennorm.checkpoints.reading import common_meta
 from tokennorm.config.noting import Noting
 from tokennorm.engine.resume.random_state import preserved_generators
 from tokennorm.engine.rules.built import Built, Lines, rule
@@ -41,7 +42,7 @@ def _(built: Built) -> Lines:
         yield _PARAMWISE, f'nothing reads {key}{did_you_mean(key, rules.asked)}'
     if type(optimizer).__module__.startswith('torch.'):  # others read keys of their own, such as lars_exclude of LARS
         known = {'lr_mult', 'decay_mult', *optimizer.defaults}
-        for name, entry in rules.get('custom_keys', {}).items():
+        for name, entry in dict.items(dict.get(rules, 'custom_keys', {})):  # without noting
             for key in set(entry) - known if isinstance(entry, Mapping) else ():
                 yield f'{_PARAMWISE}.custom_keys.{name}', f'nothing reads {key}{did_you_mean(key, known)}'
 
@@ -97,18 +98,17 @@ def _names(metric: Any, classes: Any) -> set[str] | None:
     if type(metric) not in (CocoMetric, MMDetCocoMetric):
         return None
     names = {f'{name}_precision' for name in classes} if metric.classwise else set()
-    for kind in metric.metrics:
-        is_proposal = kind.startswith('proposal')
+    for iou_type in metric.metrics:
+        is_proposal = iou_type.startswith('proposal')
         items = metric.metric_items or (COCO_AR if is_proposal else COCO_AP)
-        names |= {item if is_proposal else f'{kind}_{item}' for item in items}
+        names |= {item if is_proposal else f'{iou_type}_{item}' for item in items}
     return {f'{metric.prefix}/{name}' for name in names}
 
 
 def _known_metrics(built: Built) -> list[str]:
     """Returns all metrics of validation, or [] where they are not known, as with a loop that names them anew."""
-    loop, dataset = built.loops.get('val'), built.data.get('val')
-    classes = (getattr(dataset, 'metainfo', None) or {}) if dataset is not None else {}
-    names = [_names(metric, classes.get('classes') or ()) for metric in built.metrics.get('val', ())]
+    loop, meta = built.loops.get('val'), common_meta(getattr(built.data.get('val'), 'metainfo', None))
+    names = [_names(metric, meta.get('classes') or ()) for metric in built.metrics.get('val', ())]
     is_plain = loop is None or getattr(type(loop), 'run', None) is ValLoop.run
     return sorted(set().union(*names)) if names and None not in names and is_plain else []
 
@@ -119,11 +119,13 @@ def _watched(built: Built) -> Iterator[tuple[str, str]]:
         for name in [*(getattr(hook, 'key_indicators', None) or ()), getattr(hook, 'monitor', None)]:
             if isinstance(name, str) and name != 'auto':
                 yield type(hook).__name__, name
-    yield from ((type_name(one), one.get('monitor', 'loss')) for one in _plateaus(built))  # mmengine's default
+    yield from (
+        (type_name(plateau), plateau.get('monitor', 'loss')) for plateau in _plateaus(built)
+    )  # mmengine's default
 
 
 def _plateaus(built: Built) -> list[Mapping[str, Any]]:
-    return [one for one in built.schedulers if 'Plateau' in type_name(one)]
+    return [scheduler for scheduler in built.schedulers if 'Plateau' in type_name(scheduler)]
 
 
 @rule('built', 'unknown-metric')
@@ -136,18 +138,18 @@ def _(built: Built) -> Lines:
 
 @rule('built', 'plateau-rule')
 def _(built: Built) -> Lines:
-    for one in _plateaus(built):
-        if one.get('monitor', 'loss') in _known_metrics(built) and one.get('rule', 'less') != 'greater':
-            yield 'param_scheduler', f'{type_name(one)} would reduce the rate while {one["monitor"]} rises'
+    for scheduler in _plateaus(built):
+        monitor = scheduler.get('monitor', 'loss')
+        if monitor in _known_metrics(built) and scheduler.get('rule', 'less') != 'greater':
+            yield 'param_scheduler', f'{type_name(scheduler)} would reduce the rate while {monitor} rises'
 
 
 @rule('built', 'no-mask-head')
 def _(built: Built) -> Lines:
-    by_masks = [
-        split for split, metrics in built.metrics.items() for one in metrics if 'segm' in getattr(one, 'metrics', ())
-    ]
-    if by_masks and not any('mask' in name for name, _ in built.model.named_modules()):
-        yield f'{by_masks[0]}_evaluator.metric', 'it has segm, and this model predicts no masks'
+    has_masks = any('mask' in name for name, _ in built.model.named_modules())
+    for split, metrics in built.metrics.items() if not has_masks else ():
+        if any('segm' in getattr(metric, 'metrics', ()) for metric in metrics):
+            yield f'{split}_evaluator.metric', 'it has segm, and this model predicts no masks'
 
 
 # ---- loops and schedules
@@ -164,20 +166,18 @@ def _(built: Built) -> Lines:
 def _(built: Built) -> Lines:
     loop = built.loops.get('train')
     sampler = getattr(getattr(getattr(loop, 'dataloader', None), 'batch_sampler', None), 'sampler', None)
-    if isinstance(loop, EpochBasedTrainLoop) and sampler is not None:
+    if isinstance(loop, EpochBasedTrainLoop) and hasattr(sampler, '__len__'):
         with preserved_generators():
             drawn = sum(1 for _ in islice(iter(sampler), len(sampler) + 1))
         if drawn > len(sampler):
-            yield (
-                f'train_dataloader.sampler={type(sampler).__name__}',
-                'it never ends an epoch, and train_cfg counts epochs',
-            )
+            yield f'train_dataloader.sampler={type(sampler).__name__}', 'it never ends an epoch, and epochs are counted'
 
 
 @rule('schedule', 'endless-warm-up')
 def _(built: Built) -> Lines:
     loop = built.loops['train']
     units = {True: len(loop.dataloader), False: 1}  # iterations per epoch or iteration
-    ends = [round(one['end'] * units[one.get('by_epoch', True)]) for one in built.schedulers if is_warm_up(one)]
+    warm_ups = [scheduler for scheduler in built.schedulers if is_warm_up(scheduler)]
+    ends = [round(warm_up['end'] * units[warm_up.get('by_epoch', True)]) for warm_up in warm_ups]
     if (longest := max(ends, default=0)) > loop.max_iters:
         yield 'param_scheduler', f'the warm-up has {longest} iterations, and training {loop.max_iters}: it never ends'

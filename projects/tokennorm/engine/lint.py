@@ -1,0 +1,111 @@
+"""`tokennorm check CONFIG`: the rules about recipes, applied to a config of any OpenMMLab detector without training."""
+
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS, init_default_scope
+from mmengine.visualization import Visualizer
+
+from tokennorm.config.build_errors import build_errors
+from tokennorm.config.reading import read_config
+from tokennorm.config.tree import evaluators, walk
+from tokennorm.engine.repairs import limit_detections
+from tokennorm.engine.rules import Built, judge
+from tokennorm.engine.rules.data import annotation_files
+from tokennorm.findings import Findings, judging
+from tokennorm.messages import user_errors
+from tokennorm.registry import arguments_of
+
+SPLITS = ('train', 'val', 'test')
+
+
+def lint(name: str | Path, allow: tuple[str, ...] = (), strict: bool = False) -> tuple[Findings, list[str]]:
+    """Returns the findings of a config, and the splits whose data is not on this machine, which are left out.
+
+    No file is written, and no weights are read, but those that a class loads when it is built, such as a teacher's.
+
+    Raises:
+        UserError: for a config that cannot be read, and for a part that cannot be built.
+    """
+    with judging(Findings(allow, strict)) as found:
+        cfg = read_config(name)
+        found.allow(cfg.get('allow') or ())
+        init_default_scope(cfg.get('default_scope') or 'mmengine')
+        there = [split for split in SPLITS if cfg.get(f'{split}_dataloader') and _is_there(cfg, split)]
+        judge('config', Built(cfg, there))
+        with (
+            user_errors(OSError, where='the config cannot be built without its files: '),
+            build_errors('it cannot be used'),
+        ):
+            built = build_parts(cfg, there)
+        judge('built', built)
+        if 'train' in there:
+            judge('samples', built)
+    return found, [split for split in SPLITS if cfg.get(f'{split}_dataloader') and split not in there]
+
+
+def _is_there(cfg: Config, split: str) -> bool:
+    """Returns whether all files of a split exist; a split at a URL is not there."""
+    count = str(cfg[f'{split}_dataloader']).count('ann_file')
+    paths = [path for _, _, path in annotation_files(cfg, (split,))]
+    return bool(paths or not count) and all(path.exists() for path in paths)
+
+
+def build_parts(cfg: Config, there: list[str]) -> Built:
+    """Builds model, hooks and evaluators of a config, and the datasets that are there."""
+    parts = deepcopy(cfg)
+    if parts.get('data_preprocessor'):
+        parts.model.setdefault('data_preprocessor', parts.data_preprocessor)
+    limit_detections(parts.model)
+    Visualizer.get_instance('lint')  # which hooks ask for
+    hooks = [*(parts.get('default_hooks') or {}).values(), *(parts.get('custom_hooks') or ())]
+    return Built(
+        cfg,
+        ('train', 'val'),
+        MODELS.build(parts.model),
+        dict(_datasets(parts, there)),
+        {split: list(_metrics(parts, split)) for split in ('val', 'test')},
+        [_hook(hook) for hook in hooks if hook],
+        schedulers=_list(parts.get('param_scheduler')),
+    )
+
+
+def _datasets(cfg: Config, there: list[str]) -> Iterator[tuple[str, Any]]:
+    """Yields the datasets by split. Where the data is not there, they have their classes and their pipeline only."""
+    for split in SPLITS:
+        dataset = (cfg.get(f'{split}_dataloader') or {}).get('dataset')
+        parts = [part for _, part in walk(dataset) if {'dataset', 'datasets', 'ann_file'} & set(part)]
+        can_be_lazy = parts and all(
+            'lazy_init' in arguments_of(part, cfg.get('default_scope'), DATASETS) for part in parts
+        )
+        for part in parts if split not in there else ():
+            part['lazy_init'] = True
+        with nullcontext() if split in there else suppress(FileNotFoundError):  # some wrappers count their images
+            if split in there or can_be_lazy:
+                yield split, DATASETS.build(dataset)
+
+
+def _hook(cfg: Any) -> Any:
+    return HOOKS.build({key: value for key, value in cfg.items() if key != 'priority'})
+
+
+def _metrics(cfg: Config, split: str) -> Iterator[Any]:
+    """Yields the metrics of a split; for one whose data or package is not there a plain object, which tells nothing."""
+    for entry in evaluators(cfg, split):
+        given = dict(entry)
+        if 'ann_file' in given and not Path(str(given['ann_file'])).is_file():
+            given['ann_file'] = None
+        try:
+            yield METRICS.build(given)
+        except Exception:
+            if not arguments_of(given, cfg.get('default_scope'), METRICS):
+                raise
+            yield object()
+
+
+def _list(schedulers: Any) -> list[Any]:
+    return schedulers if isinstance(schedulers, list) else [one for one in [schedulers] if one and 'type' in one]

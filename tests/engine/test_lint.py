@@ -1,0 +1,94 @@
+"""`tokennorm check CONFIG`: the rules about recipes without training, with and without the data."""
+
+import json
+
+import pytest
+
+from tests.helpers.trained import CONFIG
+from tokennorm.cli.check import is_config
+from tokennorm.cli.check import main as check
+from tokennorm.engine.lint import lint
+from tokennorm.messages import UserError
+
+MMDET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
+
+
+@pytest.fixture
+def write(demo_data, tmp_path):
+    """Writes a config with a base and more lines; {data} is the folder of the demo's data."""
+
+    def written(base, *lines):
+        path = tmp_path / 'mine.py'
+        path.write_text('\n'.join([f"_base_ = '{base}'", *lines]).replace('{data}', str(demo_data)))
+        return str(path)
+
+    return written
+
+
+ORDER = "data_root='{data}', metainfo=metainfo"
+WITH_DATA = [
+    *(f"{split}_dataloader = dict(dataset=dict(data_root='{{data}}'))" for split in ('train', 'val', 'test')),
+    *(f"{split}_evaluator = dict(ann_file='{{data}}/annotations/val.json')" for split in ('val', 'test')),
+]
+
+
+@pytest.mark.parametrize(
+    ('base', 'lines', 'codes', 'absent'),
+    [
+        (CONFIG, WITH_DATA, {'random-backbone'}, []),
+        (CONFIG, [*WITH_DATA, 'model = dict(bbox_head=dict(num_classes=3))'], {'random-backbone', 'head-classes'}, []),
+        (
+            CONFIG,
+            [
+                "metainfo = dict(classes=('star', 'disk', 'square', 'triangle'))",
+                *(f"{one}_dataloader = dict(dataset=dict({ORDER}))" for one in ('train', 'val')),
+                "optim_wrapper = dict(paramwise_cfg=dict(norm_decay_mul=0))",
+                WITH_DATA[-2],
+            ],
+            {'random-backbone', 'class-order', 'unread-paramwise', 'class-numbers'},  # test has the order of the file
+            ['test'],
+        ),
+        (MMDET, [], set(), ['train', 'val', 'test']),
+        (MMDET, ['model = dict(bbox_head=dict(num_classes=3))'], {'head-classes'}, ['train', 'val', 'test']),
+        (MMDET, ["my_gain = 3", 'model = dict(test_cfg=dict(score_thr=0.3))'], {'unread-entry', 'low-scores'}, None),
+    ],
+)  # fmt: skip
+def test_a_config_is_judged_without_training(write, base, lines, codes, absent):
+    found, left_out = lint(write(base, *lines))
+    assert {one.code for one in found} == codes
+    assert absent is None or left_out == absent
+
+
+def test_what_cannot_be_built_is_one_line(write):
+    with pytest.raises(UserError, match=r'there is no such model \(did you mean RetinaHead\?\)'):
+        lint(write(MMDET, "model = dict(bbox_head=dict(type='RetinaHeda'))"))
+
+
+def test_the_command_prints_findings_and_fails_on_errors(write, capfd):
+    path = write(MMDET, 'model = dict(bbox_head=dict(num_classes=3))')
+    with pytest.raises(SystemExit, match='error: 3 problems of the config, listed above'):
+        check([path])
+    out = capfd.readouterr().out
+    assert 'note: the data of train, val, test is not on this machine' in out
+    assert 'ERROR: model.bbox_head.num_classes=3: the data of train has 80 classes' in out
+    check([path, '--allow', 'head-classes', '--json'])
+    found = json.loads(capfd.readouterr().out)['findings']
+    assert {(one['code'], one['severity']) for one in found} == {('head-classes', 'warning')}
+    check([write(MMDET)])
+    assert 'No problems found.' in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ('name', 'is_one'),
+    [
+        ('retinanet_pvt-mini-dtn_fpn', True),
+        ('mmdet::retinanet/no_such_config', True),
+        ('configs/none.py', True),
+        (CONFIG, True),
+        ('.', False),
+        ('no_such_folder', False),
+        ('no_such_folder/data.yaml', False),
+    ],
+)
+def test_a_config_is_told_from_data(name, is_one):
+    assert is_config(name) == is_one
