@@ -2,12 +2,15 @@
 
 examples:
   tokennorm check DIR
+  tokennorm check DIR --allow bbox-as-corners,odd-area    # `tokennorm rules` lists the codes
 """
 
 from pathlib import Path
 
+from tokennorm.cli.arguments import add_training_options
 from tokennorm.cli.command import Parser, add_json, command, import_openmmlab, positive_integer, print_json
 from tokennorm.engine.options import check_data
+from tokennorm.findings import Findings, judging
 
 
 @command
@@ -19,6 +22,7 @@ def main(argv: list[str]) -> None:
     images = 'images drawn per split; default: %(default)s'
     parser.add_argument('--num-images', type=positive_integer, default=24, metavar='N', help=images)
     parser.add_argument('--masks', action='store_true', help='also report what would break training on masks')
+    add_training_options(parser, ('allow', 'strict'))
     add_json(parser)
     args = parser.parse_args(argv)
     check_data(args.data)
@@ -31,11 +35,12 @@ def main(argv: list[str]) -> None:
     from tokennorm.engine.data import find_detection_data
     from tokennorm.files import make_output_dir
 
-    splits = find_detection_data(args.data)
-    for split in splits.values():
-        print(f'{split.name}: {split.source}, images in {split.image_dir}')
-    found = inspect_splits(splits)
-    print(f'\n{found.text(args.masks)}\n')
+    with judging(Findings(args.allow, args.strict)) as found:
+        splits = find_detection_data(args.data)
+        for split in splits.values():
+            print(f'{split.name}: {split.source}, images in {split.image_dir}')
+        inspection = inspect_splits(splits)
+    print('\n'.join(inspection.lines(found, args.masks)))
     if args.json:
         counts = {
             split.name: dict(
@@ -43,12 +48,16 @@ def main(argv: list[str]) -> None:
             )
             for split in splits.values()
         }
-        print_json(dict(splits=counts, errors=found.errors, warnings=found.warnings, mask_errors=found.mask_errors))
-    if args.masks:
-        found.errors += found.mask_errors
-    if found.errors:
-        count = f'{len(found.errors)} problems' if len(found.errors) > 1 else '1 problem'
-        raise SystemExit(f'error: {count} that would break training or evaluation, listed above')
+        errors, of_masks = (
+            found.of('error', masks=False),
+            [one for one in found.of('error') if one.rule.about == 'masks'],
+        )
+        texts = dict(errors=errors, warnings=found.of('warning'), mask_errors=of_masks)
+        lines = {key: [str(one) for one in some] for key, some in texts.items()}
+        print_json(dict(splits=counts, findings=[one.as_dict() for one in found], **lines))
+    if count := len(found.of('error', args.masks)):
+        problems = f'{count} problems' if count > 1 else '1 problem'
+        raise SystemExit(f'error: {problems} that would break training or evaluation, listed above')
     make_output_dir(args.out)
     for split in splits.values():
         sheet = args.out / f'{split.name}.jpg'
