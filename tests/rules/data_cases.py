@@ -373,11 +373,12 @@ CASES = {
         [yolo(files=text('labels/train/0.txt', '')), voc(files=text('Annotations/0.xml', '<annotation/>'))],
     ),
     'label-without-image': Case(
-        [yolo(files=remove('images/train/0.png')), voc(files=remove('JPEGImages/0.png'))],
-        [
-            yolo(files=text('labels/train/notes.txt', 'see 0.png')),
-            voc(files=text('Annotations/x.xml', '<annotation/>')),
-        ],
+        [yolo(files=remove('images/train/0.png'))],
+        [yolo(files=text('labels/train/notes.txt', 'see 0.png')), yolo(files=text('labels/notes.txt', BOX))],
+    ),
+    'xml-without-image': Case(
+        [voc(files=remove('JPEGImages/0.png'))],
+        [voc(files=text('Annotations/x.xml', '<annotation/>')), voc(files=remove('Annotations/0.xml'))],
     ),
     'shared-label-file': Case(
         [yolo(files=folder('images/train', [0]) and copy('images/val/4.png', 'images/train/0.jpg'))],

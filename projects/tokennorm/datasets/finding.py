@@ -12,7 +12,7 @@ from tokennorm.datasets.programs.unread import OtherFormatError
 from tokennorm.datasets.splits import CocoSplit, recorded, repeat
 from tokennorm.datasets.voc import find_voc
 from tokennorm.datasets.yolo import find_yolo
-from tokennorm.findings import refuse, reports
+from tokennorm.findings import Finding, Refusal, current, reports
 
 
 def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> dict[str, CocoSplit]:
@@ -28,19 +28,25 @@ def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> d
     with recorded() as findings:
         try:
             splits = _find_splits(root, needed)
-        except OtherFormatError as error:
-            refuse('unread-format', str(error))
-        except FileNotFoundError as error:
-            refuse('missing-split', str(error))
-        except (ValueError, OSError) as error:
-            refuse('unreadable-data', str(error))
-    repeat(one.as_dict() for one in findings)
+        except (Refusal, ValueError, OSError) as error:
+            before = [one for one in findings.of('error') if one.code not in current().allowed]
+            raise Refusal([*before, *_findings_of(error)]) from error
+    repeat(findings)
     return splits
+
+
+def _findings_of(error: Exception) -> Sequence[Finding]:
+    if isinstance(error, Refusal):
+        return error.findings
+    codes = {OtherFormatError: 'unread-format', FileNotFoundError: 'missing-split'}
+    code = next((code for kind, code in codes.items() if isinstance(error, kind)), 'unreadable-data')
+    return [Finding(code, 'error', '', str(error))]
 
 
 def _find_splits(root: Path, needed: Sequence[str]) -> dict[str, CocoSplit]:
     try:
-        splits = find_coco_splits(root, needed)
+        with recorded() as findings:
+            splits = find_coco_splits(root, needed)
     except (FileNotFoundError, NotCocoError) as error:  # a YOLO folder may hold another program's JSON file
         if root.is_file() and (isinstance(error, OtherFormatError) or root.suffix.lower() == '.json'):
             raise
@@ -53,16 +59,16 @@ def _find_splits(root: Path, needed: Sequence[str]) -> dict[str, CocoSplit]:
             f'{error}. It is not a YOLO dataset either (no data.yaml with names, train and val), nor Pascal VOC '
             '(no Annotations/*.xml with ImageSets/Main/train.txt, no train/*.xml)'
         ) from None
+    folder = None
+    with suppress(ValueError), recorded() as of_labels:  # a data.yaml of images elsewhere
+        folder = None if 'train' in splits else find_yolo(root)  # COCO's own val.json beside labels of YOLO
+    if folder is not None and {'train', *needed} <= folder.splits.keys():
+        repeat(of_labels)
+        return convert_splits(folder)
+    repeat(findings)
     if 'train' in splits:
         _judge_age(splits['train'], root)
-        return splits
-    folder = None
-    with suppress(ValueError), recorded() as findings:  # a data.yaml of images elsewhere
-        folder = find_yolo(root)  # COCO's own val.json beside labels of YOLO
-    if folder is None or not {'train', *needed} <= folder.splits.keys():
-        return splits
-    repeat(one.as_dict() for one in findings)
-    return convert_splits(folder)
+    return splits
 
 
 def _check_splits(folder: LabelFolder, root: Path, needed: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from tokennorm.datasets.coco.columns import Columns
 from tokennorm.datasets.coco.normalizing import normalize
 from tokennorm.files import cache_directory, write_atomically
-from tokennorm.findings import RULES, Findings, current, judging, reports
+from tokennorm.findings import RULES, Finding, Findings, current, judging, reports
 from tokennorm.messages import user_errors
 
 SPLIT_NAMES = dict(  # of folders, files and keys, the usual one first
@@ -42,12 +42,12 @@ class CocoSplit:
     @property
     def notes(self) -> list[str]:
         """What was found and changed when the annotations were read, one line each."""
-        return [one['text'] for one in self.findings]
+        return [one.text for one in self.findings]
 
     @property
-    def findings(self) -> list[dict[str, Any]]:
-        """What was found when the annotations were read, as `Finding.as_dict` returns it."""
-        return self.content.get('tokennorm', {}).get('findings', [])
+    def findings(self) -> list[Finding]:
+        """What was found when the annotations were read."""
+        return [Finding(**one) for one in self.content.get('tokennorm', {}).get('findings', ())]
 
     @cached_property
     def columns(self) -> Columns:
@@ -69,10 +69,10 @@ def recorded() -> Iterator[Findings]:
         yield findings
 
 
-def repeat(findings: Iterable[Mapping[str, Any]]) -> None:
-    """Reports what was recorded, as `Finding.as_dict` returns it."""
+def repeat(findings: Iterable[Finding]) -> None:
+    """Reports what was recorded."""
     for one in findings:
-        reports(one['code'], one['where'], one['text'], one['items'])
+        reports(one.code, one.where, one.text, one.items)
 
 
 @contextmanager

@@ -70,12 +70,12 @@ def _read_labels(
     stated = tuple(_number(tree, key) for key in ('size/width', 'size/height') if tree.findtext(key))
     if len(stated) == 2 and all(stated) and stated != size:  # some tools write 0
         width, height = stated
-        tally('voc-size', f'{entry.labels} ({width:g}x{height:g}, image {size[0]}x{size[1]})')
+        tally('voc-size', f'{entry.labels.name} ({width:g}x{height:g}, image {size[0]}x{size[1]})')
     for node in tree.findall('object'):
         try:
-            objects.append(_read_object(node, *rules, tally, str(entry.labels)))
+            objects.append(_read_object(node, *rules, tally, entry.labels.name))
         except ValueError as error:
-            tally('invalid-label', f'{entry.labels}: {error}')
+            tally('invalid-label', f'{entry.labels.name}: {error}')
     return objects
 
 
@@ -112,8 +112,8 @@ def _from_image_sets(root: Path) -> dict[str, list[LabeledImage]]:
                 continue
             folder = next(path for path in file.parents if path.name not in ('ImageSets', 'Main'))
             labels = [_listed(line.strip(), folder) for line in read_text(file).splitlines() if line.strip()]
-            if not any(path.is_file() for path in labels):
-                continue  # of a test split without annotations; or of something else, such as segmentations
+            if not any(path.is_file() for path in labels) and (split == 'test' or file.parent.name != 'Main'):
+                continue  # a test split without annotations, or a list of something else, such as segmentations
             if alone and (listed := file.with_name('val.txt')).is_file():  # trainval holds val, too
                 val = {_listed(line.strip(), folder) for line in read_text(listed).splitlines()}
                 labels = [path for path in labels if path not in val]
@@ -156,7 +156,7 @@ def _entries(labels: list[Path], split: str, file: Path | None = None) -> list[L
     images = {path: _find_image(path, names_in) for path in labels}
     missing = [path for path, image in images.items() if image is None]
     if with_xml := [str(path) for path in missing if path.is_file()]:
-        reports('label-without-image', split, 'XML files without an image', with_xml)
+        reports('xml-without-image', split, items=with_xml)
         others = left_out(path for folder in {path.parent.parent for path in missing} for path in list_files(folder))
         if others:
             reports('unread-files', split, f'files of formats that are not read: {others}')

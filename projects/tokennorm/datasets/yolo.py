@@ -162,7 +162,7 @@ def _read_labels(rules: _Rules, entry: LabeledImage, size: tuple[int, int], tall
             try:
                 objects.append(_read_line(line.split(), size, rules))
             except _LabelError as error:
-                tally(error.code, f'{entry.labels}, line {number}: {error}')
+                tally(error.code, f'{entry.labels.parent.name}/{entry.labels.name}, line {number}: {error}')
     return objects
 
 
@@ -249,10 +249,7 @@ def _images(value: Any, base: Path, file: Path, split: str) -> list[Path]:
     paths = [found.parent / image['file_name'] for image in images]
     if missing := [line for line, path in zip(_lines(found), paths, strict=True) if not path.is_file()]:
         reports('listed-image-missing', split, f'images that {found} lists and that do not exist', missing)
-    listed = [path for path in paths if path.is_file()]
-    if repeated := [str(path) for path, count in Counter(listed).items() if count > 1]:
-        reports('oversampled-image', split, items=repeated)
-    return listed
+    return [path for path in paths if path.is_file()]
 
 
 def _with_labels(images: Iterable[Path]) -> Iterator[tuple[Path, Path]]:

@@ -1,7 +1,7 @@
 """Findings of a command: collected while it judges, and shown or refused together."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -144,7 +144,7 @@ class _AtOnce(Findings):
         try:
             stands = super().add(code, where, text, items)
             self.show()
-            self.stop()
+            self.stop(masks=False)
             return stands
         finally:
             self._found, self._shown = [], 0
@@ -161,6 +161,13 @@ def judging(findings: Findings) -> Iterator[Findings]:
         yield findings
     finally:
         _current.reset(token)
+
+
+@contextmanager
+def collected() -> Iterator[Findings]:
+    """The findings of the command that runs. Outside of any command it collects, too, instead of raising at once."""
+    with judging(Findings()) if isinstance(current(), _AtOnce) else nullcontext(current()) as findings:
+        yield findings
 
 
 def current() -> Findings:

@@ -121,7 +121,6 @@ def read_annotations(paths: Mapping[str, Path], root: Path, files: Sequence[Path
             folder = _image_dir(content, paths[split], split, root, files)
         else:
             folder = root
-            content = _of_split(content, reader.splits(paths[split]), split, paths[split])
         is_other = partial(_is_of_other_split, split, root)
         images = resolve_file_names(content['images'], folder, files, is_other, split if reader is None else '')
         if reader is not None and reader.needs_images and images:  # they are in one folder
@@ -141,21 +140,6 @@ def _is_of_other_split(split: str, root: Path, image: Path) -> bool:
     return bool(splits_in(image.parent.relative_to(root)) & (SPLIT_NAMES.keys() - {split}))
 
 
-def _of_split(content: Content, of_images: Sequence[str | None], split: str, path: Path) -> Content:
-    """The images of a split and their annotations, of content whose images name their splits."""
-    if of_images and split not in SPLITS:
-        folder = path.parent
-        raise ValueError(f'{path} is divided already, by the subsets of its images: use the folder {folder} as it is')
-    if split not in of_images:
-        return content
-    unlabeled = [image['file_name'] for image, one in zip(content['images'], of_images, strict=True) if one is None]
-    in_train = bool(unlabeled) and not reports('unlabeled-subset', split, items=unlabeled)
-    chosen = {split, None} if in_train and split == 'train' else {split}
-    images = [image for image, one in zip(content['images'], of_images, strict=True) if one in chosen]
-    ids = {one['id'] for one in images}
-    return {**content, 'images': images, 'annotations': [a for a in content['annotations'] if a['image_id'] in ids]}
-
-
 def _unite_classes(contents: Sequence[Content]) -> None:
     """Gives all splits the classes of each, for formats that name only those with an object."""
     names = dict.fromkeys(one['name'] for content in contents for one in content['categories'])
@@ -167,7 +151,7 @@ def _unite_classes(contents: Sequence[Content]) -> None:
 
 def _report_unlisted(splits: Mapping[str, CocoSplit], files: Sequence[Path]) -> None:
     """Reports images that are in a folder of listed images, and not listed themselves, unless some were left out."""
-    codes = {one['code'] for split in splits.values() for one in split.findings}
+    codes = {one.code for split in splits.values() for one in split.findings}
     names = [
         (split.image_dir, image.get('file_name')) for split in splits.values() for image in split.content['images']
     ]

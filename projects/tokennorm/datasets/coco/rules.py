@@ -97,7 +97,7 @@ def _place_of_shifted_boxes(data: Columns) -> str:
 @of_split
 def crowds(data: Columns) -> None:
     """COCO has 1% with masks, and VOC 20% difficult objects. Some programs mark each mask of several parts."""
-    masks = (data.crowd & data.with_run_lengths).sum()
+    masks = sum(isinstance(data.annotations[i].get('segmentation'), dict) for i in np.flatnonzero(data.crowd))
     if data.objects.any() and (data.is_many(data.crowd) or 20 * masks > len(data.annotations)):
         data.report('many-crowds', data.crowd)
 

@@ -14,8 +14,9 @@ import numpy as np
 from tokennorm.datasets.coco.entries import Content, Entry, is_box, is_number
 from tokennorm.datasets.coco.masks import box_and_area
 from tokennorm.datasets.programs.reader import Reader, convert, head
-from tokennorm.datasets.splits import SPLIT_WORDS
+from tokennorm.datasets.splits import SPLIT_WORDS, SPLITS
 from tokennorm.datasets.tally import Tally
+from tokennorm.findings import reports
 
 _MOST_FILES = 10  # in a folder; one XML file for each image is Pascal VOC's
 
@@ -29,26 +30,39 @@ def find(near: Sequence[Path], _: Sequence[Path]) -> list[Path]:
 
 
 def read(path: Path, split: str, _: Path | None) -> Content:
-    """Reads boxes and polygons. Boxes with a rotation become the upright boxes around them."""
+    """Reads boxes and polygons of a split. Boxes with a rotation become the upright boxes around them."""
     import hotcoco
 
     content = convert(split, path, hotcoco.COCO.from_cvat, str(path))
-    tally, of_image = Tally(split), dict[Any, list[Entry]]()
+    pairs = _of_split(list(zip(content['images'], ElementTree.parse(path).iter('image'), strict=True)), split, path)
+    tally, of_image = Tally(split), {image['id']: list[Entry]() for image, _ in pairs}
     for one in content['annotations']:
         one['iscrowd'] = int(bool(one.get('iscrowd')))
-        of_image.setdefault(one['image_id'], []).append(one)
-    nodes = ElementTree.parse(path).iter('image')
-    for image, node in zip(content['images'], nodes, strict=True):
+        of_image.get(one['image_id'], []).append(one)
+    for image, node in pairs:
         for box in node.iter('box'):
             if angle := _number(box.get('rotation')):
                 left, top, right, bottom = (_number(box.get(key)) for key in ('xtl', 'ytl', 'xbr', 'ybr'))
                 written = [left, top, right - left, bottom - top]
-                same = (one for one in of_image.get(image['id'], ()) if np.allclose(one['bbox'], written))
+                same = (one for one in of_image[image['id']] if np.allclose(one['bbox'], written))
                 if (one := next(same, None)) and tally('rotated-box', f'a box of {image["file_name"]}'):
                     one['bbox'] = turned(written, angle)
                     one['area'] = one['bbox'][2] * one['bbox'][3]
     tally.report()
-    return content
+    annotations = [one for one in content['annotations'] if one['image_id'] in of_image]
+    return {**content, 'images': [image for image, _ in pairs], 'annotations': annotations}
+
+
+def _of_split(pairs: list[tuple[Entry, ElementTree.Element]], split: str, path: Path) -> list[Any]:
+    """The images of a split with their elements, of a file whose subsets name splits."""
+    if not (names := splits(path)):
+        return pairs
+    if split not in SPLITS:
+        raise ValueError(f'{path} is divided already, by the subsets of its images: use {path.parent} as it is')
+    unlabeled = [image['file_name'] for (image, _), name in zip(pairs, names, strict=True) if name is None]
+    in_train = bool(unlabeled) and not reports('unlabeled-subset', split, items=unlabeled)
+    chosen = {split, None} if in_train and split == 'train' else {split}
+    return [pair for pair, name in zip(pairs, names, strict=True) if name in chosen]
 
 
 def splits(path: Path) -> list[str | None]:
