@@ -71,9 +71,11 @@ def use_data_folder(
         with collected() as found:
             splits = splits or find_detection_data(folder, needed)
             inspection = inspect_splits(splits, open_images=is_first_process())
-            print_once(str(folder), *inspection.lines(found, masks))
+            if not masks:
+                found.forget('masks')
+            print_once(str(folder), *inspection.lines(found))
             found.skip()
-            found.stop(masks, before=f'{folder} has errors, listed above; fix these problems and rerun')
+            found.stop(before=f'{folder} has errors, listed above; fix these problems and rerun')
         with plan.step(Rank.DATA, f'data of {folder}', show=False):
             use_coco_splits(plan.cfg, splits)
         with plan.step(Rank.DATA, f'images have up to {inspection.most_objects} objects'):

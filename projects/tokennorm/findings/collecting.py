@@ -127,6 +127,12 @@ class Findings:
         new, self._shown = self._found[self._shown :], len(self._found)
         print_once(*(f'{one.severity}: {one}' for one in new if one.severity != 'error'))
 
+    def forget(self, about: str) -> None:
+        """Forgets findings that do not matter, such as those about masks for a model of boxes."""
+        kept = [one for one in self._found if one.rule.about != about]
+        self._shown -= sum(one.rule.about == about for one in self._found[: self._shown])
+        self._found = kept
+
     def skip(self) -> None:
         """Regards all findings so far as printed."""
         self._shown = len(self._found)

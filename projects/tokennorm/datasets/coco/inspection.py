@@ -12,7 +12,7 @@ from tokennorm.datasets.coco.entries import id_text, is_box, is_number, is_size,
 from tokennorm.datasets.coco.image_rules import begin_to_open, find_equal_files, judge_images
 from tokennorm.datasets.coco.rules import OF_SPLIT, OF_SPLITS, misread_masks
 from tokennorm.datasets.splits import CocoSplit
-from tokennorm.findings import Findings, reports
+from tokennorm.findings import Findings, current, reports
 
 _MOST_CLASSES = 100  # in a table; of more only the 20 with most objects in the first split
 
@@ -32,9 +32,12 @@ class Inspection:
 def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) -> Inspection:
     """Judges annotations, image files and how the splits fit together; only the entries if these have errors.
 
+    If the readers have reported errors, nothing is judged: the splits are not whole.
     Every image file is opened to read its size and its end. Only files that do not end as their format does are
     decoded.
     """
+    if any(one.rule.about == 'data' for one in current().of('error')):
+        return Inspection()
     faults = [(split, *fault) for split in splits.values() for fault in faults_of_entries(split.content)]
     for split, code, text, items in faults:
         reports(code, split.name, text, items)
