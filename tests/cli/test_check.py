@@ -45,8 +45,9 @@ def test_yolo_classes_that_count_from_1_are_named(root, tmp_path, capfd):
 def test_yolo_labels_may_be_rounded_beyond_the_image(value, is_refused, root, tmp_path, capfd):
     lines = [f'0 0.4 0.4 0.5 0.4 {value} 0.5']
     if is_refused:
-        with pytest.raises(SystemExit, match=r'error: .*outside the image'):
+        with pytest.raises(SystemExit, match=r'error: 2 problems'):
             check_yolo(root, lines, THREE[:1], tmp_path / 'out', capfd)
+        assert '[label-outside-image; if it is right: --allow label-outside-image]' in capfd.readouterr().err
     else:
         assert check_yolo(root, lines, THREE[:1], tmp_path / 'out', capfd)['splits']['val']['annotations'] == 4
 

@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from tests.helpers.folders import NAMES, by_image, write_yolo
-from tokennorm.datasets.coco.inspection import inspect_splits
+from tests.helpers.judging import codes, finding, judge
 from tokennorm.datasets.finding import find_splits
+from tokennorm.findings import Refusal
 
 
 def test_lists_of_files_relative_paths_and_the_yaml_itself(coco, tmp_path):
@@ -30,15 +31,15 @@ def test_folders_without_labels_or_splits_are_named(coco, tmp_path):
     root = write_yolo(coco, tmp_path / 'yolo')
     shutil.rmtree(root / 'labels' / 'train')
     with pytest.raises(
-        ValueError, match=r'train has no label file for any of 8 images; .*labels/train/.*txt was expected'
+        Refusal, match=r'train has no label file for any of 8 images; .*labels/train/.*txt was expected'
     ):
         find_splits(root)
     (root / 'data.yaml').write_text(yaml.safe_dump(dict(val='images/val', names=NAMES)))
-    with pytest.raises(FileNotFoundError, match='is a YOLO dataset without train; it has val'):
+    with pytest.raises(Refusal, match='is a YOLO dataset without train; it has val'):
         find_splits(root)
     assert list(find_splits(root, needed=())) == ['val']
     (root / 'data.yaml').write_text('names: [')
-    with pytest.raises(ValueError, match=r'data.yaml cannot be read as YAML'):
+    with pytest.raises(Refusal, match=r'data.yaml cannot be read as YAML'):
         find_splits(root)
 
 
@@ -51,10 +52,9 @@ def test_labels_that_are_newer_than_the_coco_file_are_named(tmp_path, coco):
     labels = sorted((root / 'labels' / 'train').iterdir())
     for path in labels:
         os.utime(path, (0, 0))
-    assert find_splits(root)['train'].notes == []
+    assert 'newer-labels' not in codes(judge(root)[1])
     os.utime(labels[0], (4e9, 4e9))
-    said = f'train: 1 of {len(labels)} label files changed after {root}/train.json, which is what is read'
-    assert said in inspect_splits(find_splits(root)).warnings
+    assert finding(judge(root)[1], 'newer-labels').items == (str(labels[0]),)
     for path in labels:  # made from the COCO file, or copied after it
         os.utime(path, (4e9, 4e9))
-    assert find_splits(root)['train'].notes == []
+    assert 'newer-labels' not in codes(judge(root)[1])

@@ -11,10 +11,12 @@ import pytest
 from PIL import Image
 
 from experiments.shapes import make_shapes_dataset
+from tests.helpers.judging import codes
 from tokennorm.datasets import image_files
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.datasets.image_files import list_files, list_images, open_image
+from tokennorm.findings import RULES, Findings, judging
 
 
 @pytest.fixture(scope='module')
@@ -29,7 +31,9 @@ def data(sound, tmp_path):
 
 
 def inspect(root):
-    return inspect_splits(find_coco_splits(root))
+    with judging(Findings()) as found:
+        inspected = inspect_splits(find_coco_splits(root))
+    return inspected, found
 
 
 def encoded(image, kind, **more):
@@ -63,17 +67,21 @@ def test_image_files(data, many, monkeypatch):
     paths[2].write_bytes(paths[2].read_bytes()[:-200])
     cv2.imwrite(str(paths[3]), np.zeros((32, 48, 3), np.uint8))
     paths[4].write_bytes(paths[4].read_bytes() + b'tail' * 50)  # bytes behind the end do no harm
-    found = inspect(data)
-    assert found.errors == [
-        'train: image files whose size, after rotation by EXIF, is not that of the annotation file, so that boxes '
-        f'are misplaced: {names[3]} (id {ids[3]}, 48x32, annotated 48x48)',
-        f'train: image files missing in {data}/images/train: {names[0]} (id {ids[0]})',
-        f'train: image files that cannot be used (it cannot be decoded) in {data}/images/train: '
-        f'2 ({names[1]} (id {ids[1]}), {names[2]} (id {ids[2]}))',
-        'train: image files that are pointers of Git LFS (`git lfs pull` gets them) in '
-        f'{data}/images/train: {names[5]} (id {ids[5]})',
+    _, found = inspect(data)
+    assert codes(found) == ['unreadable-image'] * 3 + ['image-size']
+    place = f'in {data}/images/train'
+    assert [(one.text, one.items) for one in found] == [
+        (f'image files missing {place}', (f'{names[0]} (id {ids[0]})',)),
+        (
+            f'image files that cannot be used (it cannot be decoded) {place}',
+            (f'{names[1]} (id {ids[1]})', f'{names[2]} (id {ids[2]})'),
+        ),
+        (
+            f'image files that are pointers of Git LFS (`git lfs pull` gets them) {place}',
+            (f'{names[5]} (id {ids[5]})',),
+        ),
+        (RULES['image-size'].summary, (f'{names[3]} (id {ids[3]}, 48x32, annotated 48x48)',)),
     ]
-    assert found.warnings == []
 
 
 @pytest.mark.parametrize('kind', ['JPEG', 'PNG', 'WEBP', 'TIFF'])

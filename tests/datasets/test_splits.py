@@ -3,10 +3,11 @@
 import pytest
 
 from tests.helpers.data_folders import objects
-from tokennorm.datasets.coco.inspection import inspect_splits
+from tests.helpers.judging import codes, finding, judge
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import list_images
 from tokennorm.datasets.splitting import find_unsplit
+from tokennorm.findings import Refusal
 
 CVAT = """<annotations><meta><task><labels><label><name>cat</name></label></labels></task></meta>
 {}</annotations>"""
@@ -23,7 +24,7 @@ def test_subsets_of_a_project_of_cvat_are_its_splits(root):
     assert objects(splits['train']).keys() == {'0.png', '1.png', '2.png'}
     assert objects(splits['val'])['5.png'] == (96, 64, ('cat', 15, 15, 25, 25, 625))
     assert len(splits['val'].content['annotations']) == 2
-    assert 'images of subsets that name no split, left out: 1' in splits['train'].notes
+    assert finding(judge(root)[1], 'unlabeled-subset', 'train').items == ('3.png',)
     entries.append(entries.pop(0))  # the order of the images is not that of the splits
     (root / 'annotations.xml').write_text(CVAT.format(''.join(entries[::-1])))
     assert list(find_splits(root)) == ['train', 'val']
@@ -32,9 +33,9 @@ def test_subsets_of_a_project_of_cvat_are_its_splits(root):
         (root / f'{name}.xml').write_text(one)
     assert len(find_splits(root)['val'].content['images']) == 3
     (root / 'val.xml').write_text(CVAT.format(''.join(entries))[:-30])
-    with pytest.raises(ValueError, match=r'val\.xml cannot be read'):
+    with pytest.raises(Refusal, match=r'val\.xml cannot be read'):
         find_splits(root)
-    with pytest.raises(ValueError, match='is divided already, by the subsets of its images: use the folder'):
+    with pytest.raises(ValueError, match=r'is divided already, by the subsets of its images: use .* as it is'):
         find_unsplit(root / 'annotations.xml')
 
 
@@ -50,6 +51,6 @@ def test_a_class_that_one_split_lacks(root):
         ['cat', 'dog'],
     ]
     assert objects(splits['val'])['4.png'][2][0] == 'dog'
-    found = inspect_splits(splits)
-    assert found.errors == []
-    assert any('classes with objects of which train has none' in line for line in found.warnings)
+    _, found = judge(root)
+    assert found.of('error', masks=False) == []
+    assert 'unlearned-classes' in codes(found)

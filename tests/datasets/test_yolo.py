@@ -10,23 +10,27 @@ import yaml
 
 from tests.helpers.data_folders import objects
 from tests.helpers.folders import NAMES, assert_same_objects, write_yolo
+from tests.helpers.judging import codes, finding, judge
 from tokennorm.datasets.coco.folder import find_coco_splits
-from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import list_images
+from tokennorm.findings import Refusal
 
 CORNERS = '0 0.3125 0.15625 0.416667 0.3125 0.3125 0.46875 0.208333 0.3125'  # around 20, 10, 20, 20
 BOX = '0 0.208333 0.3125 0.208333 0.3125'  # 10, 10, 20, 20
-SIXTH = 'boxes with a sixth number, taken for a score or a track, and not for an angle: 8'
-FOUR = 'polygons of four corners, all 8: if they are oriented boxes, write task: obb in data.yaml'
-YOLO = {  # content of data.yaml, a line, the box or a part of the error, and a warning
+SIXTH, FOUR = 'sixth-number', 'four-corners'
+YOLO = {  # content of data.yaml, a line, the box or the code and a part of an item, and the code of a note
     'box': ({}, BOX, [10, 10, 20, 20]),
     'score': ({}, f'{BOX} 0.9', [10, 10, 20, 20], SIXTH),
     'track': ({}, f'{BOX} 17', [10, 10, 20, 20], SIXTH),
-    'angle': ({}, f'{BOX} 1.57', '1.57 after the box is not a score'),
-    'angle of an oriented box': (dict(task='obb'), f'{BOX} 0.5', '0.5 after the box is not a score'),
+    'angle': ({}, f'{BOX} 1.57', ('invalid-label', '1.57 after the box is not a score')),
+    'angle of an oriented box': (dict(task='obb'), f'{BOX} 0.5', ('invalid-label', '0.5 after the box is not a score')),
     'keypoints': (dict(kpt_shape=[2, 3]), f'{BOX} 0.5 0.5 2 0.9 0.9 1', [10, 10, 20, 20]),
-    'keypoints of another shape': (dict(kpt_shape=[3, 2]), f'{BOX} 0.5 0.5 2 0.9 0.9 1 1', '12 numbers are not a'),
+    'keypoints of another shape': (
+        dict(kpt_shape=[3, 2]),
+        f'{BOX} 0.5 0.5 2 0.9 0.9 1 1',
+        ('invalid-label', '12 numbers are not a'),
+    ),
     'four corners': ({}, CORNERS, [20, 10, 20, 20], FOUR),
     'four corners, the last one beyond the border': (  # as a line of DOTA, whose ninth word is a class
         {},
@@ -37,21 +41,26 @@ YOLO = {  # content of data.yaml, a line, the box or a part of the error, and a 
     'three corners': ({}, ' '.join(CORNERS.split()[:7]), [30, 10, 10, 20]),
     'names with keys as text': (dict(names={'1': 'dog', '0': 'cat'}), BOX, [10, 10, 20, 20]),
     'names in a file': (dict(names='names.txt'), BOX, [10, 10, 20, 20]),
-    'home of another user': (dict(path='~x/ds'), BOX, [10, 10, 20, 20], "path='~x/ds' of .* does not exist: .*"),
+    'home of another user': (dict(path='~x/ds'), BOX, [10, 10, 20, 20], 'path-elsewhere'),
     'folders of another machine': (dict(train='/content/x-1/ds/train', val='x-1/val'), BOX, [10, 10, 20, 20]),
     'keys in any case': (dict(train=None, Train='train', NC=2), BOX, [10, 10, 20, 20]),
     'nc as text': (dict(nc='2'), BOX, [10, 10, 20, 20]),
-    'decimal commas': ({}, BOX.replace('.', ','), "'0 0,208333 .*' is not a list of numbers; .* points for decimals"),
-    'name': ({}, BOX.replace('0 ', 'cat ', 1), "'cat 0.208333 .*' is not a list of numbers; a class is a number"),
+    'decimal commas': (
+        {},
+        BOX.replace('.', ','),
+        ('invalid-label', "'0 0,208333 0,3125 0,208333 0,3125' is not a list of numbers"),
+    ),
+    'name': (
+        {},
+        BOX.replace('0 ', 'cat ', 1),
+        ('invalid-label', "'cat 0.208333 0.3125 0.208333 0.3125' is not a list of numbers"),
+    ),
     'one class of two': ({}, BOX.replace('0 ', '1 ', 1), [10, 10, 20, 20]),
     'path of this folder elsewhere': (dict(path='../datasets/data'), BOX, [10, 10, 20, 20]),
-    'pixels': ({}, '0 1.5 0.5 0.1 0.1', '1.5 is outside the image: coordinates must be fractions between 0 and 1'),
-    'class': ({}, '2 0.5 0.5 0.1 0.1', 'class 2 is not one of the 2 of data.yaml'),
-    'four numbers': ({}, '0 0.5 0.5 0.1', '4 numbers are neither a class and a box'),
+    'pixels': ({}, '0 1.5 0.5 0.1 0.1', ('label-outside-image', '1.5 is not between 0 and 1')),
+    'class': ({}, '2 0.5 0.5 0.1 0.1', ('unknown-class', 'class 2 is not one of the 2 of data.yaml')),
+    'four numbers': ({}, '0 0.5 0.5 0.1', ('invalid-label', '4 numbers are neither a class and a box')),
 }
-
-
-REPEATED = 'repeated objects, left out: 4'
 
 
 def write_labels(root, line):
@@ -62,30 +71,30 @@ def write_labels(root, line):
 YAMLS = {
     'wrong path': (dict(train='pictures/train'), "data.yaml: train='pictures/train' not found; looked for .*yolo/pict"),
     'no images': (dict(val='labels/val'), "data.yaml: val='labels/val' has no images"),
-    'class count': (dict(nc=3), 'data.yaml: nc=3, but names has 4 classes: disk, square, triangle, star'),
-    'names': (dict(names='disk'), "data.yaml: names='disk' must be a list, or a mapping whose keys count from 0"),
-    'names in names': (dict(names=[{0: 'disk'}, {1: 'star'}]), "names=.*'disk'.* must be a list, or a mapping"),
+    'class count': (dict(nc=3), r'data.yaml: nc=3, but names has 4 classes: 4 \(disk, square, triangle, star\)'),
+    'names': (dict(names='disk'), 'data.yaml: names must be a list of names, or a mapping whose keys count from 0'),
+    'names in names': (dict(names=[{0: 'disk'}, {1: 'star'}]), 'names must be a list of names, or a mapping'),
 }
 
 
 @pytest.mark.parametrize('kind', YOLO)
 def test_yolo_lines_are_read_by_their_meaning(root, kind):
-    more, line, expected, *warning = YOLO[kind]
+    more, line, expected, *note = YOLO[kind]
     write_labels(root, line)
     (root / 'names.txt').write_text('cat\ndog\n')
     (root / 'data.yaml').write_text(
         yaml.safe_dump(dict(train='train', val='val', names=['cat', 'dog']) | more, sort_keys=False)
     )
-    if isinstance(expected, str):
-        with pytest.raises(ValueError, match=rf'train/0.txt, line 1: {expected}'):
-            find_splits(root)
+    splits, found = judge(root)
+    if isinstance(expected, tuple):
+        code, text = expected
+        assert finding(found, code, 'train').items[0].startswith(f'train/0.txt, line 1: {text}')
         return
-    splits = find_splits(root)
     (one,) = (a for a in splits['train'].content['annotations'] if a['image_id'] == 1)
     assert one['bbox'] == pytest.approx(expected, abs=0.01)
     assert [category['name'] for category in splits['train'].content['categories']] == ['cat', 'dog']
-    said = [line for line in inspect_splits(splits).warnings if line.startswith('train: ')]
-    assert re.fullmatch(''.join(f'train: {line}\n' for line in [*warning, REPEATED]), '\n'.join([*said[:-1], '']))
+    said = {one.code for one in found if one.where in ('train', '')} - {'no-mask', 'zero-instance-category'}
+    assert said == {'repeated-object', *note}
 
 
 @pytest.mark.parametrize('others', ['dog\ncat\n', 'cat\ndog\nperson\n', 'cat\n'])
@@ -93,12 +102,8 @@ def test_another_list_of_classes_beside_the_labels_is_named(root, others):
     write_labels(root, BOX)
     (root / 'data.yaml').write_text('train: train\nval: val\nnames: [cat, dog]\n')
     (root / 'val' / 'classes.txt').write_text(others)
-    said = [line for line in inspect_splits(find_splits(root)).warnings if 'classes.txt' in line]
-    path = root / 'val' / 'classes.txt'
-    assert said == [
-        f'train: {path} has other classes, or another order, than data.yaml, by which the labels are read: '
-        'dog, cat instead of cat, dog'
-    ] * others.startswith('dog')
+    said = [one.text for one in judge(root)[1] if one.code == 'other-class-file']
+    assert [text.partition(': ')[2] for text in said] == ['dog, cat instead of cat, dog'] * others.startswith('dog')
 
 
 @pytest.mark.parametrize('first', ['cat', 'background'])
@@ -106,8 +111,8 @@ def test_labels_that_may_count_from_1_are_named(root, first):
     for i, path in enumerate(list_images(root)):
         path.with_suffix('.txt').write_text(BOX.replace('0 ', f'{i % 2 + 1} ', 1))
     (root / 'data.yaml').write_text(yaml.safe_dump(dict(train='train', val='val', names=[first, 'dog', 'cow'])))
-    said = [line for line in inspect_splits(find_splits(root)).warnings if 'no label has class 0, cat' in line]
-    assert [line[:6] for line in said] == (['train:', 'val: n'] if first == 'cat' else [])
+    said = [(one.where, one.items) for one in judge(root)[1] if one.code == 'classes-from-1']
+    assert said == ([('train', ('cat',)), ('val', ('cat',))] if first == 'cat' else [])
 
 
 def test_a_test_folder_without_images_and_suffixes_in_capitals(root):
@@ -120,19 +125,21 @@ def test_a_test_folder_without_images_and_suffixes_in_capitals(root):
         for path in (root / 'images' / folder).glob('*.txt'):
             path.rename(root / 'labels' / folder / f'{path.stem}.TXT')
     (root / 'data.yaml').write_text('train: images/train\nval: images/val\ntest: x/test\nnames: [cat]\n')
-    said = inspect_splits(find_splits(root)).warnings
-    assert said[0].startswith('train: repeated objects')
-    assert re.fullmatch("val: test='x/test' of .* has no labeled images: testing uses val", said[1])
+    _, found = judge(root)
+    assert 'repeated-object' in codes(found, 'train')
+    assert re.fullmatch(
+        "test='x/test' of .* has no labeled images: testing uses val", finding(found, 'unlabeled-test').text
+    )
 
 
 def test_oriented_boxes_have_no_masks(root):
     write_labels(root, CORNERS)
     content = dict(train='train', val='val', names=['cat'], task='obb')
     (root / 'data.yaml').write_text(yaml.safe_dump(content), encoding='utf-16')
-    splits = find_splits(root)
+    splits, found = judge(root)
     assert objects(splits['val'])['4.png'] == (96, 64, ('cat', 20, 10, 20, 20, pytest.approx(400, abs=0.01)))
     assert not any('segmentation' in one for one in splits['val'].content['annotations'])
-    assert 'train: oriented boxes (task: obb), read as the upright boxes around them' in str(inspect_splits(splits))
+    assert codes(found).count('oriented-boxes') == 2
 
 
 def test_names_are_those_that_were_written(root):
@@ -144,15 +151,15 @@ def test_names_are_those_that_were_written(root):
 def test_names_that_are_ambiguous_are_refused(root):
     write_labels(root, BOX)
     (root / 'data.yaml').write_text('train: train\nval: val\nnames: {0: cat, 1: dog, 0: cow}\n')
-    with pytest.raises(ValueError, match=r'data\.yaml: names has a number twice'):
+    with pytest.raises(Refusal, match=r'data\.yaml: names has a number twice'):
         find_splits(root)
     (root / 'dataset.yaml').write_text('train: train\nval: val\nnames: [dog, cat]\n')
-    with pytest.raises(ValueError, match=r'data\.yaml and .*dataset\.yaml differ: name the one that is meant'):
+    with pytest.raises(Refusal, match=r'data\.yaml and .*dataset\.yaml differ: name the one that is meant'):
         find_splits(root)
     (root / 'dataset.yaml').unlink()
     (root / 'data.yaml').write_text('train: train\nval: val\nnames: names.txt\n')
     (root / 'names.txt').write_text('cat\n\ndog\n\n')
-    with pytest.raises(ValueError, match=r'names\.txt: line 2 is empty, and each line is the name of a class'):
+    with pytest.raises(Refusal, match=r'names\.txt: line 2 is empty, and each line is the name of a class'):
         find_splits(root)
 
 
@@ -174,7 +181,7 @@ def test_a_folder_above_that_may_be_meant_is_named(root):
     (root / 'data.yaml').write_text('train: ../train\nval: ../val\nnames: [cat]\n')
     assert len(find_splits(root)['train'].content['images']) == 4
     (root.parent / 'train').symlink_to(root / 'val')
-    with pytest.raises(ValueError, match=r"train='../train' may mean .*/val or .*/data/train: write the whole path"):
+    with pytest.raises(Refusal, match=r"train='../train' may mean .*/val or .*/data/train: write the whole path"):
         find_splits(root)
 
 
@@ -191,9 +198,9 @@ def test_labels_beside_images(root, names):
     content = dict(train=f'../train/{names[0]}', val=f'../val/{names[0]}', test='../test/images', names=['cat'])
     (root / 'data.yaml').write_text(yaml.safe_dump(content))
     (root / 'train' / 'metrics.json').write_text('{"mAP": 1}')  # not COCO's
-    splits = find_splits(root)
+    splits, found = judge(root)
     assert objects(splits['val'])['4.png'] == (96, 64, ('cat', 10, 10, 20, 20, pytest.approx(400, abs=0.01)))
-    assert 'images that share a label file, all with its objects: 2 (' in inspect_splits(splits).warnings[0]
+    assert [os.path.basename(one) for one in finding(found, 'shared-label-file').items] == ['0.jpg', '0.png']
 
 
 @pytest.mark.parametrize('layout', ['darknet', 'Label Studio'])
@@ -226,9 +233,9 @@ def test_labels_without_an_image_are_named(root):
     (root / 'train' / '0.png').rename(root / 'train' / '0.heic')
     (root / 'train' / '1.png').unlink()
     (root / 'train' / '1.txt').rename(root / 'train' / '1.TXT')
-    warning = inspect_splits(find_splits(root)).warnings[0]
-    assert warning.startswith('train: label files without an image: 2 (')
-    assert warning.endswith('train/1.TXT); files of formats that are not read: 1 .heic')
+    _, found = judge(root)
+    assert finding(found, 'label-without-image').items == (f'{root}/train/0.txt', f'{root}/train/1.TXT')
+    assert finding(found, 'unread-files').text == 'files of formats that are not read: 1 .heic'
 
 
 def test_images_elsewhere_or_without_labels_are_named(root):
@@ -237,12 +244,13 @@ def test_images_elsewhere_or_without_labels_are_named(root):
     (root / 'train' / '3.txt').unlink()
     content = dict(path=str(root), train='train', val='val', names=['cat'])
     (root / 'data.yaml').write_text(yaml.safe_dump(content))
-    without = 'train: images without a label file, background: 1 of 4'
-    assert [line for line in inspect_splits(find_splits(root)).warnings if 'repeated' not in line] == [without]
+    _, found = judge(root)
+    assert finding(found, 'image-without-label').items == (f'{root}/train/3.png',)
+    assert 'images-elsewhere' not in codes(found)
     copy = shutil.copytree(root, root.parent / 'copy')
-    warnings = inspect_splits(find_splits(copy)).warnings
+    _, found = judge(copy)
     for name in ('train', 'val'):
-        assert f'{name}: images and labels outside of {copy}, which data.yaml names: {root}/{name}' in warnings
+        assert finding(found, 'images-elsewhere', name).items == (f'{root}/{name}',)
 
 
 @pytest.mark.parametrize('with_polygons', [False, True])
@@ -256,8 +264,7 @@ def test_yolo_gives_the_same_objects(coco, tmp_path, cache, with_polygons, image
         assert json.loads(split.ann_file.read_text()) == split.content
         assert_same_objects(split, expected[name], with_polygons)
         assert [category['name'] for category in split.content['categories']] == NAMES
-    found = inspect_splits(actual)
-    assert (found.errors, bool(found.mask_errors)) == ([], not with_polygons)
+    assert set(codes(judge(root)[1])) == (set() if with_polygons else {'no-mask'})
 
 
 def test_yolo_paths_of_windows_and_labels_next_to_images(coco, tmp_path):
@@ -271,7 +278,7 @@ def test_yolo_paths_of_windows_and_labels_next_to_images(coco, tmp_path):
 @pytest.mark.parametrize('fault', YAMLS)
 def test_faults_of_data_yaml_are_named(coco, tmp_path, fault):
     change, message = YAMLS[fault]
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(Refusal, match=message):
         find_splits(write_yolo(coco, tmp_path / 'yolo', **change))
 
 
@@ -279,5 +286,5 @@ def test_faults_of_labels_are_named_with_file_and_line(coco, tmp_path):
     root = write_yolo(coco, tmp_path / 'yolo')
     label = sorted((root / 'labels' / 'val').iterdir())[0]
     label.write_text('0 0.5 0.5 0.1 0.1\n\n4 0.5 0.5 0.1 0.1\n')
-    with pytest.raises(ValueError, match=rf'val: labels .*: 1: {re.escape(str(label))}, line 3: class 4 is not'):
-        find_splits(root)
+    one = finding(judge(root)[1], 'unknown-class', 'val')
+    assert one.items == (f'val/{label.name}, line 3: class 4 is not one of the 4 of data.yaml',)

@@ -17,6 +17,7 @@ from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.engine.data import choose_image_size, fit_limits, use_coco_splits, use_data_folder
 from tokennorm.engine.rules import Built, verify
+from tokennorm.findings import Findings, Refusal, judging
 from tokennorm.messages import UserError
 from tokennorm.plan import Plan
 
@@ -28,8 +29,8 @@ def data(tmp_path):
 
 def use(cfg, root):
     splits = find_coco_splits(root)
-    use_coco_splits(cfg, splits, found := inspect_splits(splits))
-    fit_limits(cfg, found.most_objects)
+    use_coco_splits(cfg, splits)
+    fit_limits(cfg, inspect_splits(splits).most_objects)
 
 
 @pytest.mark.parametrize('name', ['retinanet_pvt-t_fpn_1x_coco.py', 'mask-rcnn_pvt-t-dtn_fpn_1x_coco.py'])
@@ -132,14 +133,18 @@ def test_images_without_objects_are_kept(data, name):
     assert len(dataset) == len(content['images']) == 6
 
 
-def test_masks_are_needed_for_a_config_that_learns_them(data):
+def test_masks_are_needed_for_a_config_that_learns_them(data, capsys):
     edit(data, 'train', lambda content: content['annotations'][0].pop('segmentation'))
-    with pytest.raises(UserError, match=r'this config learns masks. train: annotations without a segmentation'):
-        use(Config.fromfile(ROOT / 'pvt' / 'mask-rcnn_pvt-t_fpn_1x_coco.py'), data)
-    use(Config.fromfile(ROOT / 'pvt' / 'retinanet_pvt-t_fpn_1x_coco.py'), data)
-    found = inspect_splits(find_coco_splits(data))
-    assert 'not usable for masks' in found.text()
-    assert 'mask' not in found.text(with_masks=False)
+    masks, boxes = (ROOT / 'pvt' / f'{name}_pvt-t_fpn_1x_coco.py' for name in ('mask-rcnn', 'retinanet'))
+    with pytest.raises(Refusal, match=r'has errors, listed above; fix these problems and rerun') as refusal:
+        use_data_folder(Plan(Config.fromfile(masks)), data, ('train', 'val'))
+    assert [one.code for one in refusal.value.findings] == ['no-mask']
+    assert 'ERROR: train: annotations without a segmentation' in capsys.readouterr().out
+    use_data_folder(Plan(Config.fromfile(boxes)), data, ('train', 'val'))
+    assert 'no-mask' not in capsys.readouterr().out
+    with judging(Findings(allow=['no-mask'])):
+        use_data_folder(Plan(Config.fromfile(masks)), data, ('train', 'val'))
+    assert 'warning: train: annotations without a segmentation' in capsys.readouterr().out
 
 
 def test_a_classifier_has_no_coco_data(data):

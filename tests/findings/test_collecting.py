@@ -24,7 +24,7 @@ def test_lines_have_place_items_and_code():
         reports('bbox-as-corners', 'train', items=['a', 'b'])
         reports('zero-instance-category', 'val', items=['bus'])
         reports('no-mask', 'val')
-    error, warning = 'many boxes reach beyond their image', 'warning: val: classes without an example: bus'
+    error, warning = 'boxes reach beyond their image', 'warning: val: classes without an example: bus'
     lines = found.text(masks=False).splitlines()
     assert lines[0].startswith(f'ERROR: train: {error}')
     assert '2 (a, b). Convert the boxes' in lines[0]

@@ -20,14 +20,28 @@ ELSEWHERE = {  # modules that are tested with others of their kind
     'evaluation/results': 'evaluation/test_coco_metric',
     'engine/augmentation': 'stories/test_training_crops',
     **{f'engine/rules/{name}': 'rules/test_training_rules' for name in ('built', 'data', 'model', 'training')},
+    **dict.fromkeys(
+        ['datasets/coco/columns', 'datasets/coco/rules', 'datasets/tally', 'findings/data_rules'],
+        'rules/test_data_rules',
+    ),
+    **{f'datasets/coco/{name}': 'datasets/coco/test_inspection' for name in ('entries', 'image_rules', 'masks')},
+    **{
+        f'datasets/programs/{name}': 'datasets/programs/test_reader'
+        for name in (
+            'cvat',
+            'darknet',
+            'dota',
+            'label_studio',
+            'lvis',
+            'open_images',
+            'roboflow',
+            'supervision',
+            'unread',
+        )
+    },
     'layers/layers': 'backbones/test_bad_arguments',
     'ops/dtn_eager': 'ops/test_dtn',
-    **dict.fromkeys(
-        [f'engine/rules/{name}' for name in ('built', 'data', 'model', 'training')], 'rules/test_training_rules'
-    ),
-    **dict.fromkeys(
-        ['cli/rules', 'findings/data_rules', 'findings/rule', 'findings/training_rules'], 'findings/test_collecting'
-    ),
+    **dict.fromkeys(['cli/rules', 'findings/rule', 'findings/training_rules'], 'findings/test_collecting'),
 }
 
 

@@ -2,6 +2,7 @@
 
 examples:
   tokennorm check DIR
+  tokennorm check DIR --allow bbox-as-corners,odd-area    # `tokennorm rules` lists the codes
   tokennorm check mmdet::retinanet/retinanet_r50_fpn_1x_coco    # the rules about recipes, without training
 """
 
@@ -12,6 +13,7 @@ from tokennorm.cli.arguments import add_training_options
 from tokennorm.cli.command import Parser, add_json, command, import_openmmlab, positive_integer, print_json
 from tokennorm.config.paths import config as config_path
 from tokennorm.engine.options import check_data
+from tokennorm.findings import Findings, judging
 
 
 @command
@@ -38,11 +40,12 @@ def main(argv: list[str]) -> None:
     from tokennorm.engine.data import find_detection_data
     from tokennorm.files import make_output_dir
 
-    splits = find_detection_data(args.data)
-    for split in splits.values():
-        print(f'{split.name}: {split.source}, images in {split.image_dir}')
-    found = inspect_splits(splits)
-    print(f'\n{found.text(args.masks)}\n')
+    with judging(Findings(args.allow, args.strict)) as found:
+        splits = find_detection_data(args.data)
+        for split in splits.values():
+            print(f'{split.name}: {split.source}, images in {split.image_dir}')
+        inspection = inspect_splits(splits)
+    print('\n'.join(inspection.lines(found, args.masks)))
     if args.json:
         counts = {
             split.name: dict(
@@ -50,12 +53,16 @@ def main(argv: list[str]) -> None:
             )
             for split in splits.values()
         }
-        print_json(dict(splits=counts, errors=found.errors, warnings=found.warnings, mask_errors=found.mask_errors))
-    if args.masks:
-        found.errors += found.mask_errors
-    if found.errors:
-        count = f'{len(found.errors)} problems' if len(found.errors) > 1 else '1 problem'
-        raise SystemExit(f'error: {count} that would break training or evaluation, listed above')
+        errors, of_masks = (
+            found.of('error', masks=False),
+            [one for one in found.of('error') if one.rule.about == 'masks'],
+        )
+        texts = dict(errors=errors, warnings=found.of('warning'), mask_errors=of_masks)
+        lines = {key: [str(one) for one in some] for key, some in texts.items()}
+        print_json(dict(splits=counts, findings=[one.as_dict() for one in found], **lines))
+    if count := len(found.of('error', args.masks)):
+        problems = f'{count} problems' if count > 1 else '1 problem'
+        raise SystemExit(f'error: {problems} that would break training or evaluation, listed above')
     make_output_dir(args.out)
     for split in splits.values():
         sheet = args.out / f'{split.name}.jpg'

@@ -11,7 +11,9 @@ import os
 import re
 from pathlib import Path
 
+from tokennorm.cli.arguments import add_training_options
 from tokennorm.cli.command import Parser, command
+from tokennorm.findings import Findings, judging
 from tokennorm.messages import UserError, user_errors
 
 
@@ -24,6 +26,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument('--seed', type=int, default=0, help='the same seed gives the same split; default: %(default)s')
     group = 'images in whose file names this regular expression finds the same text stay together'
     parser.add_argument('--group', metavar='PATTERN', help=group)
+    add_training_options(parser, ('allow', 'strict'))
     args = parser.parse_args(argv)
     if not os.path.exists(os.path.expanduser(args.data)):
         raise UserError(f'{args.data} not found')
@@ -31,13 +34,12 @@ def main(argv: list[str]) -> None:
     from tokennorm.datasets.coco.inspection import inspect_splits
     from tokennorm.datasets.splitting import find_unsplit, split_annotations
 
-    with user_errors(ValueError, OSError):  # of the user's files
-        splits = find_unsplit(Path(args.data).expanduser())
-    found = inspect_splits(dict(train=splits['train']), open_images=False)
-    if found.errors:
-        raise UserError('; '.join(found.errors))
+    with judging(Findings(args.allow, args.strict)) as found:
+        with user_errors(ValueError, OSError):  # of the user's files
+            splits = find_unsplit(Path(args.data).expanduser())
+        inspect_splits(dict(train=splits['train']), open_images=False)
+    found.stop(masks=False)
     with user_errors(ValueError, OSError, re.error):  # such as a fraction that leaves nothing
         files = split_annotations(splits, args.val, args.seed, args.group)
-    for warning in found.warnings:
-        print(f'warning: {warning}')
+    found.show()
     print(f'{", ".join(map(str, files.values()))}: check them with `tokennorm check {files["train"].parent}`')

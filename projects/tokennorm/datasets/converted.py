@@ -1,13 +1,14 @@
 """Datasets with one label file per image, YOLO's and Pascal VOC's, as COCO content."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tokennorm.datasets.coco.entries import Content, Entry
 from tokennorm.datasets.image_files import map_files, open_image
 from tokennorm.datasets.splits import CocoSplit, normalized_splits
-from tokennorm.messages import shorten
+from tokennorm.datasets.tally import Tally
 
 
 class LabeledImage(NamedTuple):
@@ -21,15 +22,15 @@ class LabeledImage(NamedTuple):
 class LabelFolder:
     """A dataset folder that `convert_splits` converts."""
 
-    format: str  # its name, for messages
+    format: str  # its name
     root: Path  # the folder
     classes: Sequence[str]  # names of the classes
     splits: Mapping[str, Sequence[LabeledImage]]  # the images of each split
     rules: Any  # the first argument of `read_labels`; it decides with the files on what is read
     # the objects of an image of a size (width, height), as COCO annotations without ids of their own
-    read_labels: Callable[[Any, LabeledImage, tuple[int, int]], list[dict[str, Any]]]
-    notes: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what was left out of each split, one line each
-    doubts: Callable[[Sequence[dict[str, Any]]], Iterable[str]] = lambda _: ()  # of annotations, one line each
+    read_labels: Callable[[Any, LabeledImage, tuple[int, int], Tally], list[dict[str, Any]]]
+    # reports what all annotations of a split may mean otherwise
+    doubt: Callable[[str, Sequence[dict[str, Any]]], None] = lambda split, annotations: None
 
 
 def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:
@@ -42,7 +43,7 @@ def convert_splits(folder: LabelFolder) -> dict[str, CocoSplit]:
         folder.root,
         folder.splits,
         lambda: {name: (_convert(folder, name), folder.root, source) for name in folder.splits},
-        (folder.format, list(folder.classes), folder.rules, folder.notes),
+        (folder.format, list(folder.classes), folder.rules, folder.splits),
         (path for entries in folder.splits.values() for entry in entries for path in entry if path is not None),
     )
 
@@ -51,31 +52,25 @@ def _open(entry: LabeledImage) -> tuple[str, tuple[int, int], bool]:
     return open_image(entry.image.parent, entry.image.name)
 
 
-def _convert(folder: LabelFolder, name: str) -> dict[str, Any]:
-    images: list[dict[str, Any]] = []
-    annotations: list[dict[str, Any]] = []
-    unreadable: list[str] = []
-    wrong: list[str] = []
-    entries = folder.splits[name]
+def _convert(folder: LabelFolder, name: str) -> Content:
+    images: list[Entry] = []
+    annotations: list[Entry] = []
+    tally, entries = Tally(name), folder.splits[name]
     for entry, (problem, size, _) in zip(entries, map_files(_open, entries, f'Images of {name}'), strict=True):
         if problem:
-            unreadable.append(f'{entry.image} {problem}')
+            tally('unreadable-image', str(entry.image), f'image files {problem}')
             continue
         image_id, path = len(images) + 1, entry.image.absolute()
         if entry.image.is_relative_to(folder.root):
             path = entry.image.relative_to(folder.root)
         images.append(dict(id=image_id, file_name=str(path), width=size[0], height=size[1]))
-        try:
-            for one in folder.read_labels(folder.rules, entry, size):
-                annotations.append(dict(id=len(annotations) + 1, image_id=image_id) | one)
-        except ValueError as error:
-            wrong.append(str(error))
-    for what, problems in (('image files', unreadable), ('labels', wrong)):
-        if problems:
-            raise ValueError(f'{name}: {what} that cannot be used: {len(problems)}: {shorten(problems, 3)}')
+        for one in folder.read_labels(folder.rules, entry, size, tally):
+            annotations.append(dict(id=len(annotations) + 1, image_id=image_id) | one)
+    tally.report()
+    folder.doubt(name, annotations)
     categories = [dict(id=i, name=one) for i, one in enumerate(folder.classes, 1)]
-    notes = [*folder.notes.get(name, ()), *folder.doubts(annotations)]
-    return dict(images=images, annotations=annotations, categories=categories, tokennorm=dict(notes=notes))
+    facts = dict(format=folder.format)
+    return dict(images=images, annotations=annotations, categories=categories, tokennorm=facts)
 
 
 def coco_object(category: int, box: Sequence[float], polygon: Sequence[float] = (), crowd: bool = False) -> dict:

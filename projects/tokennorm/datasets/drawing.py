@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from pycocotools import mask as run_lengths
 
-from tokennorm.datasets.coco.inspection import mask_problem
+from tokennorm.datasets.coco.masks import mask_problem
 from tokennorm.datasets.image_files import read_image
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.drawing import Color, color_of, draw, printable
@@ -40,7 +40,8 @@ def draw_annotations(
         boxes.append([x, y, x + w, y + h])
         crowd, known = bool(one.get('iscrowd')), one['category_id'] in labels
         colors.append((255, 255, 255) if crowd or not known else color_of(labels[one['category_id']]))
-        texts.append((names.get(one['category_id'], '?') + ' (crowd)' * crowd) * (len(names) > 1))
+        name = names.get(one['category_id'], '?') if len(names) > 1 else ''
+        texts.append(f'{name} (crowd)' if name and crowd else name)
         mask = mask_of(one.get('segmentation'), height, width)
         masks.append(None if mask is None else cv2.resize(mask.astype(np.uint8), size) > 0)
     corners = np.array(boxes, float).reshape(-1, 4) * scale

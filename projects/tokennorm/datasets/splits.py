@@ -8,12 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from tokennorm.datasets.coco.columns import Columns
 from tokennorm.datasets.coco.normalizing import normalize
 from tokennorm.files import cache_directory, write_atomically
+from tokennorm.findings import RULES, Finding, Findings, current, judging, reports
 from tokennorm.messages import user_errors
 
 SPLIT_NAMES = dict(  # of folders, files and keys, the usual one first
@@ -39,16 +41,38 @@ class CocoSplit:
 
     @property
     def notes(self) -> list[str]:
-        """What was changed to bring the annotations into canonical form, one line each."""
-        return self.content.get('tokennorm', {}).get('notes', [])
+        """What was found and changed when the annotations were read, one line each."""
+        return [one.text for one in self.findings]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was found when the annotations were read."""
+        return [Finding(**one) for one in self.content.get('tokennorm', {}).get('findings', ())]
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The annotations as arrays."""
+        return Columns(self.name, self.content)
 
     def objects_by_class(self) -> Counter[str]:
         """Returns the number of objects of each class, in the order of the file's categories, without crowds."""
-        names = {category['id']: category['name'] for category in self.content['categories']}
-        counts = Counter({name: 0 for name in names.values()})
-        objects = (one for one in self.content['annotations'] if not one.get('iscrowd'))
-        counts.update(names[one['category_id']] for one in objects if one['category_id'] in names)
-        return counts
+        return self.columns.objects_by_class
+
+
+@contextmanager
+def recorded() -> Iterator[Findings]:
+    """Keeps what is reported within the context, for `repeat`. It is not judged yet.
+
+    Rules that change what is read are in force as in the command; all others are.
+    """
+    with judging(Findings(code for code in current().allowed if RULES[code].changes)) as findings:
+        yield findings
+
+
+def repeat(findings: Iterable[Finding]) -> None:
+    """Reports what was recorded."""
+    for one in findings:
+        reports(one.code, one.where, one.text, one.items)
 
 
 @contextmanager
@@ -77,25 +101,46 @@ def normalized_splits(
     `read` returns the COCO content, the image folder and the source, for messages, of each split. It is called if the
     `facts`, a size or time of `files` or the bytes of `contents` have changed.
     """
-    key = _fingerprint((str(root.resolve()), facts), files, contents)
+    allowed = sorted(code for code in current().allowed if RULES[code].changes)
+    key = _fingerprint((str(root.resolve()), facts, allowed), files, contents)
     targets = {name: cache_directory() / 'datasets' / root.resolve().name / f'{name}-{key}.json' for name in names}
+    kept = None
     if targets and all(path.is_file() for path in targets.values()):
-        kept = {name: json.loads(path.read_bytes()) for name, path in targets.items()}
-        return {
+        with suppress(ValueError):  # a damaged file is written again
+            kept = {name: json.loads(path.read_bytes()) for name, path in targets.items()}
+    if kept is not None:
+        splits = {
             name: CocoSplit(name, targets[name], Path(content['tokennorm']['images']), content)
             for name, content in kept.items()
             if content  # of a test split without annotations null is kept
         }
-    if not (found := read()):
-        return {}
+    else:
+        splits = _read(targets, read)
+    for split in splits.values():
+        repeat(split.findings)
+    return splits
+
+
+def _read(
+    targets: Mapping[str, Path], read: Callable[[], Mapping[str, tuple[dict[str, Any], Path, str]]]
+) -> dict[str, CocoSplit]:
+    with recorded() as findings:
+        if not (found := read()):
+            return {}
+        folders = {name: folder for name, (_, folder, _) in found.items()}
+        contents = normalize({name: content for name, (content, _, _) in found.items()}, folders)
     splits = {}
-    contents_of = {name: content for name, (content, _, _) in found.items()}
-    for name, content in normalize(contents_of, {name: folder for name, (_, folder, _) in found.items()}).items():
+    for name, content in contents.items():
         _, folder, source = found[name]
-        if is_changed := 'tokennorm' in content:
-            content['tokennorm'] |= dict(source=source, images=str(folder))
+        of_split = [one.as_dict() for one in findings if one.where == name]
+        of_split += [one.as_dict() for one in findings if not one.where and not splits]
+        if of_split or 'tokennorm' in content or content is not found[name][0]:
+            facts = dict(source=source, images=str(folder), findings=of_split)
+            content = {**content, 'tokennorm': content.get('tokennorm', {}) | facts}
             _write(targets[name], content)
-        splits[name] = CocoSplit(name, targets[name] if is_changed else Path(source), folder, content)
+            splits[name] = CocoSplit(name, targets[name], folder, content)
+        else:
+            splits[name] = CocoSplit(name, Path(source), folder, content)
     for name in targets.keys() - found.keys():
         _write(targets[name], None)
     return splits

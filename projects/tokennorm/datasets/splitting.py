@@ -10,9 +10,9 @@ from typing import Any
 
 from tokennorm.datasets.coco.folder import read_annotations
 from tokennorm.datasets.coco.normalizing import normalize
-from tokennorm.datasets.exports import check_known
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import list_files
+from tokennorm.datasets.programs.unread import check_known
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.messages import shorten
 
@@ -29,11 +29,13 @@ def find_unsplit(path: Path) -> dict[str, CocoSplit]:
     if path.is_file() and path.suffix not in ('.yaml', '.yml'):
         check_known(path)
         root = path.parent
-        content, folder = read_annotations(path, root, list_files(root), path.stem)
+        content, folder = read_annotations({path.stem: path}, root, list_files(root))[path.stem]
         for one in content['images']:
             if isinstance(one.get('file_name'), str):
                 one['file_name'] = os.path.relpath(folder / one['file_name'], root)
-        return dict(train=CocoSplit(path.name, path, root, normalize(dict(all=content), dict(all=root))['all']))
+        return dict(
+            train=CocoSplit(path.name, path, root, normalize({path.name: content}, {path.name: root})[path.name])
+        )
     splits = find_splits(path, ('train',))
     if 'val' in splits:
         raise ValueError(

@@ -1,6 +1,5 @@
 """Pascal VOC folders: one XML file per image, with lists in `ImageSets/Main/`, in a folder per split, or unsplit."""
 
-import math
 import os
 import re
 from collections.abc import Callable
@@ -10,18 +9,19 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from tokennorm.datasets.coco.normalizing import turned
 from tokennorm.datasets.converted import LabeledImage, LabelFolder, coco_object
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, is_data, left_out, list_files, read_text
+from tokennorm.datasets.programs import TURN_BOX
 from tokennorm.datasets.splits import SPLIT_NAMES, SPLIT_WORDS, SPLITS
-from tokennorm.messages import shorten
+from tokennorm.datasets.tally import Tally
+from tokennorm.findings import RULES, refuse, reports
 
-_IMAGE_FOLDERS = ('JPEGImages', 'images', 'Images', 'data')  # the last of FiftyOne
+_IMAGE_FOLDERS = ('JPEGImages', 'images', 'Images', 'data')
 _CORNER = 'xmin', 'ymin'
 _ZERO = re.compile(r'\s*(-?0+(\.0*)?|0*\.\d+)\s*')  # below the first pixel of VOC, 1
-_LISTS = ('ImageSets/Main/*.txt', 'ImageSets/*.txt', '*_list.txt')  # the last of PaddleX, with the paths of XML files
+_LISTS = ('ImageSets/Main/*.txt', 'ImageSets/*.txt')
 _DECLARED = re.compile(rb'<\?xml[^>]*encoding=["\']([\w.-]+)')
-_VOC = re.compile(rb'<annotation[\s>]')  # CVAT's XML of many images has <annotations>
+_VOC = re.compile(rb'<annotation[\s>]')  # XML of many images has <annotations>
 
 
 def find_voc(root: Path) -> LabelFolder | None:
@@ -31,78 +31,75 @@ def find_voc(root: Path) -> LabelFolder | None:
     """
     if not root.is_dir():
         return None
-    of_test, of_all = [], []
-    listed = _from_image_sets(root, of_test)
+    listed = _from_image_sets(root)
     splits = listed or _from_folders(root)
     if not splits:
         return None
-    trees = (_read_xml(entry.labels) for entries in splits.values() for entry in entries)
+    trees = [_read_xml(entry.labels) for entries in splits.values() for entry in entries if entry.labels]
     objects = [node for tree in trees for node in tree.findall('object')]
     if not objects:
-        raise ValueError(f'{root}: no object in any of its XML files')
+        refuse('no-objects', f'{root}: no object in any of its XML files')
     classes = sorted({_class_name(node) for node in objects})
+    first = next(iter(splits))
     at_zero = sum(any(_ZERO.fullmatch(node.findtext(f'bndbox/{key}') or '') for key in _CORNER) for node in objects)
-    boxes = '1 box begins' if at_zero == 1 else f'{at_zero} boxes begin'
-    note = f'pixels are counted from 0, not from 1 as VOC does: in all splits together {boxes} below 1'
-    notes = {name: ([note] if at_zero else []) + of_test * (name == 'test') for name in splits}
-    if rotated := sum(map(bool, map(_rotation, objects))):
-        of_all.append(f'boxes with the attribute rotation, read as the upright boxes around them: {rotated}')
+    counts_from_0 = at_zero > 0 and reports('pixels-from-0', first, f'{RULES["pixels-from-0"].summary}: {at_zero}')
     folders = {entry.labels.parent for entries in splits.values() for entry in entries if entry.labels}
     if any((place / 'SegmentationObject').is_dir() for folder in folders for place in list(folder.parents)[:2]):
-        of_all.append('masks (SegmentationObject) are not read, nor objects without a box: export as COCO to have them')
-    notes[next(iter(splits))] += of_all
+        reports('unread-masks', first)
     used = {entry.image for entries in splits.values() for entry in entries}
-    for name, entries in splits.items() if not listed else ():
-        if unused := _images_beside(entries, used):
-            notes[name].append(f'images without an XML file, left out: {len(unused)} ({shorten(unused, 5)})')
-    return LabelFolder('Pascal VOC', root, classes, splits, (classes, int(not at_zero)), _read_labels, notes)
+    for split, entries in splits.items():
+        if background := [str(entry.image) for entry in entries if entry.labels is None]:
+            reports('image-without-label', split, items=background)
+        if not listed and (unused := _images_beside(entries, used)):
+            reports('image-without-xml', split, items=unused)
+    return LabelFolder('Pascal VOC', root, classes, splits, (classes, int(not counts_from_0)), _read_labels)
 
 
-def _read_labels(rules: tuple[list[str], int], entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
+def _read_labels(
+    rules: tuple[list[str], int], entry: LabeledImage, size: tuple[int, int], tally: Tally
+) -> list[dict[str, Any]]:
     """The objects of an image, by the classes and the number of the first pixel.
 
     VOC's corners count pixels from 1 and include the last one. If they count from 0, they do not include it. Objects
     marked `difficult` become crowds: as in VOC's evaluation, they are not missed. mmdet's detectors train
     on their place as background.
     """
-    (classes, first), tree = rules, _read_xml(entry.labels)
-    size_keys = [key for key in ('size/width', 'size/height') if tree.findtext(key)]
-    stated = tuple(_number(tree, key, entry.labels) for key in size_keys)
+    if entry.labels is None:
+        return []
+    tree, objects = _read_xml(entry.labels), []
+    stated = tuple(_number(tree, key) for key in ('size/width', 'size/height') if tree.findtext(key))
     if len(stated) == 2 and all(stated) and stated != size:  # some tools write 0
         width, height = stated
-        raise ValueError(
-            f'{entry.labels}: size is {width:g}x{height:g}, but {entry.image}, upright, is {size[0]}x{size[1]}'
-        )
-    objects = []
+        tally('voc-size', f'{entry.labels.name} ({width:g}x{height:g}, image {size[0]}x{size[1]})')
     for node in tree.findall('object'):
-        polygon = [value - first for value in _polygon(node, entry.labels)]
-        box, *others = node.findall('bndbox') or [None]
-        if others:
-            raise ValueError(f'{entry.labels}: an object {node.findtext("name")!r} has {len(others) + 1} bndbox, not 1')
-        if box is None and not polygon:
-            raise ValueError(f'{entry.labels}: an object {node.findtext("name")!r} has no bndbox')
-        if box is None:  # around the corners
-            left, top, right, bottom = min(polygon[::2]), min(polygon[1::2]), max(polygon[::2]), max(polygon[1::2])
-        else:
-            left, top, right, bottom = (_number(box, key, entry.labels) for key in (*_CORNER, 'xmax', 'ymax'))
-            if right < left or bottom < top:
-                raise ValueError(
-                    f'{entry.labels}: a bndbox ends before it begins: {left:g}, {top:g}, {right:g}, {bottom:g}'
-                )
-            left, top = left - first, top - first
-            if angle := _rotation(node):
-                _, (left, top, width, height) = turned((left, top, right - left, bottom - top), angle)
-                right, bottom = left + width, top + height
-        category = classes.index(_class_name(node)) + 1
-        crowd = (node.findtext('difficult') or '0').strip().lower() in ('1', 'true')
-        objects.append(coco_object(category, (left, top, right - left, bottom - top), polygon, crowd))
+        try:
+            objects.append(_read_object(node, *rules, tally, entry.labels.name))
+        except ValueError as error:
+            tally('invalid-label', f'{entry.labels.name}: {error}')
     return objects
 
 
-def _from_image_sets(root: Path, notes: list[str]) -> dict[str, list[LabeledImage]]:
+def _read_object(node: ElementTree.Element, classes: list[str], first: int, tally: Tally, label: str) -> dict[str, Any]:
+    polygon = [value - first for value in _polygon(node)]
+    box, *others = node.findall('bndbox') or [None]
+    if others or (box is None and not polygon):
+        raise ValueError(f'an object {_class_name(node)!r} has {len(node.findall("bndbox"))} bndbox, not 1')
+    if box is None:  # around the corners
+        left, top, right, bottom = min(polygon[::2]), min(polygon[1::2]), max(polygon[::2]), max(polygon[1::2])
+    else:
+        left, top, right, bottom = (_number(box, key) for key in (*_CORNER, 'xmax', 'ymax'))
+        if right < left or bottom < top:
+            raise ValueError(f'a bndbox ends before it begins: {left:g}, {top:g}, {right:g}, {bottom:g}')
+        left, top = left - first, top - first
+    xywh = TURN_BOX(node, (left, top, right - left, bottom - top), tally, label)
+    is_crowd = (node.findtext('difficult') or '0').strip().lower() in ('1', 'true')
+    return coco_object(classes.index(_class_name(node)) + 1, xywh, polygon, is_crowd)
+
+
+def _from_image_sets(root: Path) -> dict[str, list[LabeledImage]]:
     """The lists `_LISTS` of train, val and test, in the folder or in folders such as VOC2007 and VOC2012 in it.
 
-    Adds to `notes` how many images of test have no annotations.
+    Listed images without an XML file are background.
     """
     splits: dict[str, list[LabeledImage]] = {}
     for place in ('', '*/', 'VOCdevkit/*/'):
@@ -110,35 +107,28 @@ def _from_image_sets(root: Path, notes: list[str]) -> dict[str, list[LabeledImag
         for file in next(filter(None, (sorted(root.glob(place + names)) for names in _LISTS)), []):
             train = file.with_name('train.txt')
             alone = file.stem == 'trainval' and not (train.is_file() and train.stat().st_size)
-            split = 'train' if alone else SPLIT_WORDS.get(file.stem.lower().removesuffix('_list'))
+            split = 'train' if alone else SPLIT_WORDS.get(file.stem.lower())
             if split is None or not is_data(file.name):
                 continue
             folder = next(path for path in file.parents if path.name not in ('ImageSets', 'Main'))
             labels = [_listed(line.strip(), folder) for line in read_text(file).splitlines() if line.strip()]
-            missing = [str(path) for path in labels if not path.is_file()]
-            if len(missing) == len(labels) and file.parent.name != 'Main':
-                continue  # a list of something else, such as of images and their segmentations
-            if missing and split != 'test':
-                raise ValueError(f'{file}: {len(missing)} of {len(labels)} annotations not found, such as {missing[0]}')
+            if not any(path.is_file() for path in labels) and (split == 'test' or file.parent.name != 'Main'):
+                continue  # a test split without annotations, or a list of something else, such as segmentations
             if alone and (listed := file.with_name('val.txt')).is_file():  # trainval holds val, too
                 val = {_listed(line.strip(), folder) for line in read_text(listed).splitlines()}
                 labels = [path for path in labels if path not in val]
-            if labels := [path for path in labels if path.is_file()]:
-                found.setdefault(split, []).extend(_entries(labels))
-                notes += [f'images of {file} without annotations, left out: {len(missing)}'] * bool(missing)
+            if labels:
+                found.setdefault(split, []).extend(_entries(labels, split, file))
         splits = found | splits  # a list above the folders may have their images, too
     return {split: splits[split] for split in SPLITS if split in splits}
 
 
 def _listed(line: str, folder: Path) -> Path:
-    """The XML file at the end of a line, or that of the image name before VOC's 1 or -1, with or without quotes."""
+    """The XML file of a line: of the whole line, or of the name before VOC's 1 or -1, with or without quotes."""
     names = [name.strip('"') for name in (line, re.sub(r'\s+-?[01]$', '', line))]
     images = [name.rpartition('.')[0] for name in names if name.lower().endswith(IMAGE_SUFFIXES)]
     names += [part for name in images if ' ' not in name for part in (name, name.rpartition('/')[2])]
     paths = [folder / 'Annotations' / f'{name}.xml' for name in names]
-    if line.lower().endswith('.xml'):
-        words = line.replace('\\', '/').split(' ')  # names may have blanks, too
-        paths += [folder / ' '.join(words[i:]) for i in range(len(words))]
     return next((path for path in paths if path.is_file()), paths[-1])
 
 
@@ -149,23 +139,31 @@ def _from_folders(root: Path) -> dict[str, list[LabeledImage]]:
     for split, names in SPLIT_NAMES.items():
         for folder in (folders[name] for name in names if name in folders):
             if labels := [path for path in list_files(folder) if path.suffix.lower() == '.xml']:
-                splits[split] = _entries(labels)
+                splits[split] = _entries(labels, split)
     if not splits:
         paths = (path for place in (root, *folders.values()) for path in sorted(place.glob('*.xml')))
         if labels := [path for path in paths if is_data(path.name) and _VOC.search(path.read_bytes()[:1000])]:
-            splits['train'] = _entries(labels)
+            splits['train'] = _entries(labels, 'train')
     return splits
 
 
-def _entries(labels: list[Path]) -> list[LabeledImage]:
+def _entries(labels: list[Path], split: str, file: Path | None = None) -> list[LabeledImage]:
+    """The images of XML files, those that a list names in place of the ones of a folder.
+
+    Images that are listed may have no XML file. Without an image, both are left out and reported.
+    """
     names_in = cache(_names_in)
     images = {path: _find_image(path, names_in) for path in labels}
     missing = [path for path, image in images.items() if image is None]
-    if missing:
+    if with_xml := [str(path) for path in missing if path.is_file()]:
+        reports('xml-without-image', split, items=with_xml)
         others = left_out(path for folder in {path.parent.parent for path in missing} for path in list_files(folder))
-        why = f'; files of formats that are not read: {others}' if others else ''
-        raise ValueError(f'{len(missing)} of {len(labels)} XML files have no image, such as {missing[0]}{why}')
-    return [LabeledImage(image, path) for path, image in images.items() if image]
+        if others:
+            reports('unread-files', split, f'files of formats that are not read: {others}')
+    if without := [path.stem for path in missing if not path.is_file()]:
+        code = 'unlabeled-test' if split == 'test' else 'listed-image-missing'
+        reports(code, split, f'images that {file} lists and that have neither file nor XML', without)
+    return [LabeledImage(image, path if path.is_file() else None) for path, image in images.items() if image]
 
 
 def _images_beside(entries: list[LabeledImage], used: set[Path]) -> list[str]:
@@ -190,7 +188,7 @@ def _find_image(labels: Path, names_in: Callable[[Path], frozenset[str]]) -> Pat
         below = labels.parent.relative_to(root / 'Annotations')  # such as a folder per camera
         places += [root / name / below for name in _IMAGE_FOLDERS]
     suffixes = [*IMAGE_SUFFIXES, *map(str.upper, IMAGE_SUFFIXES)]
-    named = (_read_xml(labels).findtext('filename') or '').strip()
+    named = (_read_xml(labels).findtext('filename') or '').strip() if labels.is_file() else ''
     stems = sorted((labels.stem + suffix for suffix in suffixes), key=lambda name: name != named)
     for place in places:
         listed = names_in(place)
@@ -209,33 +207,24 @@ def _read_xml(path: Path | None) -> ElementTree.Element:
         raise ValueError(f'{path} cannot be read as XML: {error}; save it as UTF-8, or export it again') from error
 
 
-def _rotation(node: ElementTree.Element) -> float:
-    """The degrees by which CVAT's box is to be turned, 0 without the attribute."""
-    values = (one.findtext('value') for one in node.iter('attribute') if one.findtext('name') == 'rotation')
-    with suppress(ValueError):
-        degrees = float(next(values, None) or 0)
-        return degrees if math.isfinite(degrees) else 0.0
-    return 0.0
-
-
 def _class_name(node: ElementTree.Element) -> str:
     return (node.findtext('name') or '').strip()
 
 
-def _number(node: ElementTree.Element, key: str, labels: Path | None) -> float:
+def _number(node: ElementTree.Element, key: str) -> float:
     text = node.findtext(key)
     try:
         value = float(text or '')
     except ValueError:
         value = float('nan')
     if not abs(value) < 1e9:
-        raise ValueError(f'{labels}: {node.tag}.{key}={text!r} is not a number')
+        raise ValueError(f'{node.tag}.{key}={text!r} is not a number')
     return value
 
 
-def _polygon(node: ElementTree.Element, labels: Path | None) -> list[float]:
+def _polygon(node: ElementTree.Element) -> list[float]:
     """The corners x1, y1, x2, y2, ... of an object's polygon; [] without one."""
     polygon = node.find('polygon')
     if polygon is None or polygon.find('x3') is None:
         return []
-    return [_number(polygon, f'{axis}{i}', labels) for i in range(1, len(polygon) // 2 + 1) for axis in 'xy']
+    return [_number(polygon, f'{axis}{i}') for i in range(1, len(polygon) // 2 + 1) for axis in 'xy']

@@ -1,8 +1,8 @@
 """YOLO folders: a file with class names and image folders, and one label file per image.
 
-The file is Ultralytics' `data.yaml`, or `obj.data` with `obj.names` as darknet, CVAT (YOLO 1.1) and Label Studio
-(`classes.txt` only) write them. Each line of a label file is an object: its class, counted from 0, and numbers as
-fractions of the image's width and height. They are, by what the folder says and not by their count alone:
+The file is `data.yaml`, or what `programs.YOLO_FILES` read in its place. Each line of a label file is an object: its
+class, counted from 0, and numbers as fractions of the image's width and height. They are, by what the folder says and
+not by their count alone:
 
 - a box (center, width, height), with or without a score or a track's number;
 - with `kpt_shape` a box and keypoints, which are left out;
@@ -12,7 +12,7 @@ fractions of the image's width and height. They are, by what the folder says and
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,10 @@ import yaml
 from tokennorm.datasets.coco.file_names import resolve_file_names
 from tokennorm.datasets.converted import LabeledImage, LabelFolder, coco_object
 from tokennorm.datasets.image_files import is_data, left_out, list_files, list_images, read_text
+from tokennorm.datasets.programs import YOLO_FILES
 from tokennorm.datasets.splits import SPLIT_NAMES, SPLIT_WORDS
+from tokennorm.datasets.tally import Tally
+from tokennorm.findings import RULES, reports
 from tokennorm.messages import shorten
 
 _LABELS = re.compile(rb'\s*\d+(\.0*)?(\s+[-+.\de]+){4}')  # the first line of a label file
@@ -44,131 +47,113 @@ def find_yolo(root: Path) -> LabelFolder | None:
     file = root if root.is_file() else _find_yaml(root)
     if file is not None:
         content = _read_yaml(file)
-    elif root.is_dir() and (content := _read_darknet(root)):
-        file = root / content.pop('file')
+    elif found := next(filter(None, (read(root) for read in YOLO_FILES if root.is_dir())), None):
+        file, content = found
     else:
         return None
     names = _class_names(content, file)
     base = file.parent / os.path.expanduser(str(content.get('path') or ''))
-    splits, notes, elsewhere, absent = {}, {}, [], []
-    if not base.is_dir():  # of another machine
-        if base.name != file.parent.name:
-            text = f'does not exist: relative paths are taken from {file.parent}'
-            elsewhere = [f'path={content["path"]!r} of {file} {text}']
-        base = file.parent
+    is_elsewhere = not base.is_dir()  # of another machine
+    if is_elsewhere and base.name != file.parent.name:
+        text = f'does not exist: relative paths are taken from {file.parent}'
+        reports('path-elsewhere', '', f'path={content["path"]!r} of {file} {text}')
+    splits: dict[str, list[LabeledImage]] = {}
     for split, keys in SPLIT_NAMES.items():
         value = next((content[key] for key in keys if content.get(key)), None)
         if value is None:
             continue
         places = value if isinstance(value, list) else [value]
-        images = [path for place in places for path in _images(place, base, file, split)]
-        labels = [path if path.is_file() else None for path in map(_label_path, images)]
-        if any(labels):
-            splits[split] = list(map(LabeledImage, images, labels))
-            notes[split] = _notes(images, labels, None if root.is_file() else file)
-            if content.get('task') == 'obb':
-                notes[split].append('oriented boxes (task: obb), read as the upright boxes around them, without masks')
+        images = [
+            path for place in places for path in _images(place, file.parent if is_elsewhere else base, file, split)
+        ]
+        entries = [LabeledImage(path, labels if labels.is_file() else None) for path, labels in _with_labels(images)]
+        if any(entry.labels for entry in entries):
+            splits[split] = entries
         elif split == 'test':  # exporting programs write it, with or without images and labels for it
-            absent = [f'test={value!r} of {file} has no labeled images: testing uses val']
+            reports('unlabeled-test', '', f'test={value!r} of {file} has no labeled images: testing uses val')
+        elif images:
+            ((first, expected), *_) = _with_labels(images[:1])
+            text = f'no label file for any of {len(images)} images; {expected} was expected for {first}'
+            raise ValueError(f'{file}: {split} has {text}')
         else:
-            raise ValueError(
-                f'{file}: {split} has no label file for any of {len(images)} images; {_label_path(images[0])} was '
-                f'expected for {images[0]}'
-                if images
-                else f'{file}: {split}={value!r} has no images'
-            )
+            raise ValueError(f'{file}: {split}={value!r} has no images')
+    is_oriented = content.get('task') == 'obb'
+    for split, entries in splits.items():
+        _judge_files(split, entries, None if root.is_file() else file)
+        if is_oriented:
+            reports('oriented-boxes', split)
     root = file.parent if root.is_file() else root
     folders = {entry.labels.parent for entries in splits.values() for entry in entries if entry.labels}
-    if notes:
-        notes[next(iter(notes))] += [*elsewhere, *_other_names(names, file, {root, *folders})]
-        notes[next(reversed(notes))] += absent
+    _judge_names(names, file, {root, *folders})
     shape = content.get('kpt_shape') or [0, 0]
     if not (isinstance(shape, list) and len(shape) == 2 and all(type(value) is int for value in shape)):
-        raise ValueError(f'{file}: kpt_shape={shape!r} must be [number of keypoints, 2 or 3]')
-    rules = _Rules(len(names), shape[0] * shape[1], content.get('task') == 'obb')
-    return LabelFolder('YOLO', root, names, splits, rules, _read_labels, notes, partial(_doubts, names))
+        raise ValueError(f'{file}: kpt_shape must be [number of keypoints, 2 or 3]')
+    rules = _Rules(len(names), shape[0] * shape[1], is_oriented)
+    return LabelFolder('YOLO', root, names, splits, rules, _read_labels, partial(_doubt, names))
 
 
-def _other_names(names: list[str], used: Path, folders: set[Path]) -> list[str]:
-    """Files `classes.txt`, which labelImg writes beside its labels, with other names for the same numbers."""
-    notes = []
+def _judge_names(names: list[str], used: Path, folders: set[Path]) -> None:
+    """Reports files `classes.txt`, which some programs write beside the labels, with other names for the numbers."""
     for path in sorted(folder / 'classes.txt' for folder in folders):
         if path != used and path.is_file():
             with suppress(ValueError):  # not UTF-8
                 others = _lines(path)[: len(names)]
                 if others != names[: len(others)]:
-                    notes.append(
-                        f'{path} has other classes, or another order, than {used.name}, by which the labels are read: '
-                        f'{shorten(others, 5)} instead of {shorten(names, 5)}'
-                    )
-    return notes
+                    text = f'{path} has other classes, or another order, than {used.name}, by which the labels are read'
+                    reports('other-class-file', '', f'{text}: {shorten(others, 5)} instead of {shorten(names, 5)}')
 
 
-def _doubts(names: Sequence[str], annotations: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """What the labels may mean otherwise."""
+def _doubt(names: Sequence[str], split: str, annotations: Sequence[Mapping[str, Any]]) -> None:
+    """Reports what the labels may mean otherwise."""
     used = {one['category_id'] for one in annotations}
     if len(names) > 2 and used == set(range(2, len(names) + 1)) and 'background' not in names[0].lower():
-        yield f'no label has class 0, {names[0]}, and all others occur: do they count from 1? YOLO counts from 0'
+        reports('classes-from-1', split, items=[names[0]])
     corners = [len(one['segmentation'][0]) // 2 for one in annotations if 'segmentation' in one]
     if set(corners) == {4}:
-        yield f'polygons of four corners, all {len(corners)}: if they are oriented boxes, write task: obb in data.yaml'
+        reports('four-corners', split, f'polygons of four corners, all {len(corners)}')
     if more := sum('more' in one for one in annotations):
-        yield f'boxes with a sixth number, taken for a score or a track, and not for an angle: {more}'
+        reports('sixth-number', split, f'{RULES["sixth-number"].summary}: {more}')
 
 
-def _notes(images: list[Path], labels: list[Path | None], file: Path | None) -> list[str]:
-    """Images elsewhere, without or with a shared label file, and label files that no image uses."""
-    counts = Counter(path for path in labels if path)
+def _judge_files(split: str, entries: Sequence[LabeledImage], file: Path | None) -> None:
+    """Reports images elsewhere, without or with a shared label file, and label files that no image uses."""
+    counts = Counter(labels for _, labels in set(entries) if labels)
     every = {path for folder in {path.parent for path in counts} for path in folder.iterdir() if is_data(path.name)}
     texts = sorted(path for path in every - counts.keys() if path.suffix.lower() == '.txt')
-    notes = []
-    folders = {path.parent for path in images} if file else ()  # the user named a file, which may be anywhere
-    if file and (outside := sorted(os.path.normpath(one) for one in folders if not _is_inside(one, file.parent))):
-        notes.append(f'images and labels outside of {file.parent}, which {file.name} names: {shorten(outside, 3)}')
+    folders = {entry.image.parent for entry in entries}
+    if file is not None:  # otherwise the user named a file, which may be anywhere
+        outside = sorted(os.path.normpath(one) for one in folders if not _is_inside(one, file.parent))
+        if outside:
+            text = f'images and labels outside of {file.parent}, which {file.name} names'
+            reports('images-elsewhere', split, text, outside)
     if unused := [str(path) for path in texts if _LABELS.match(path.read_bytes()[:1000])]:
-        others = left_out(path for folder in {path.parent for path in images} for path in folder.iterdir())
-        why = f'; files of formats that are not read: {others}' if others else ''
-        notes.append(f'label files without an image: {len(unused)} ({shorten(unused, 3)}){why}')
+        reports('label-without-image', split, items=unused)
+        if others := left_out(path for folder in folders for path in folder.iterdir()):
+            reports('unread-files', split, f'files of formats that are not read: {others}')
     # such as p1.jpg and p1.png
-    if shared := [str(image) for image, path in zip(images, labels, strict=True) if path and counts[path] > 1]:
-        notes.append(f'images that share a label file, all with its objects: {len(shared)} ({shorten(shared, 4)})')
-    if without := labels.count(None):
-        notes.append(f'images without a label file, background: {without} of {len(images)}')
-    return notes
+    if shared := sorted(str(image) for image, labels in set(entries) if labels and counts[labels] > 1):
+        reports('shared-label-file', split, items=shared)
+    if without := [str(image) for image, labels in entries if labels is None]:
+        reports('image-without-label', split, items=without)
 
 
 def _is_inside(folder: Path, root: Path) -> bool:
     return any(Path(real(folder)).is_relative_to(real(root)) for real in (os.path.abspath, os.path.realpath))
 
 
-def _read_darknet(root: Path) -> dict[str, Any] | None:
-    """The content of a `data.yaml` from `obj.data` and `obj.names`, or from `classes.txt` beside `images`."""
-    data, names = root / 'obj.data', root / 'obj.names'
-    if data.is_file():
-        pairs = (line.partition('=')[::2] for line in read_text(data).splitlines())
-        content: dict[str, Any] = {key.strip().lower(): value.strip() for key, value in pairs if value.strip()}
-        names = next((path for path in (root / content.get('names', ''), names) if path.is_file()), names)
-        return content | dict(file=data.name, names=_names_of_lines(names), nc=int(content.get('classes', 0)) or None)
-    names = root / 'classes.txt'
-    if not names.is_file() or not (root / 'images').is_dir():
-        return None
-    places = {entry.name.lower(): f'images/{entry.name}' for entry in (root / 'images').iterdir() if entry.is_dir()}
-    return (places or dict(train='images')) | dict(file=names.name, names=_names_of_lines(names))
-
-
 def _lines(path: Path) -> list[str]:
     return [line.strip() for line in read_text(path).splitlines() if line.strip()]
 
 
-def _names_of_lines(path: Path) -> list[str]:
-    """Class names: that of class 0 is in the first line."""
+def names_of_lines(path: Path) -> list[str]:
+    """Returns class names: that of class 0 is in the first line."""
     names = [line.strip() for line in read_text(path).rstrip().splitlines()]
     if '' in names:
         raise ValueError(f'{path}: line {names.index("") + 1} is empty, and each line is the name of a class')
     return names
 
 
-def _read_labels(rules: _Rules, entry: LabeledImage, size: tuple[int, int]) -> list[dict[str, Any]]:
+def _read_labels(rules: _Rules, entry: LabeledImage, size: tuple[int, int], tally: Tally) -> list[dict[str, Any]]:
     if entry.labels is None:
         return []
     objects = []
@@ -176,9 +161,17 @@ def _read_labels(rules: _Rules, entry: LabeledImage, size: tuple[int, int]) -> l
         if line.strip():
             try:
                 objects.append(_read_line(line.split(), size, rules))
-            except ValueError as error:
-                raise ValueError(f'{entry.labels}, line {number}: {error}') from error
+            except _LabelError as error:
+                tally(error.code, f'{entry.labels.parent.name}/{entry.labels.name}, line {number}: {error}')
     return objects
+
+
+class _LabelError(ValueError):
+    """A line that is not an object, with the code of the rule about it."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 def _find_yaml(root: Path) -> Path | None:
@@ -201,6 +194,8 @@ def _read_yaml(file: Path) -> Mapping[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f'{file} is not a YOLO dataset: it needs names, train and val')
     content, as_written = ({str(key).lower(): one for key, one in each.items()} for each in (content, as_written))
+    if nested := [key for key in ('path', 'nc', 'task') if isinstance(content.get(key), list | dict)]:
+        raise ValueError(f'{file}: {nested[0]} must be a word or a number')
     if isinstance(as_written.get('names'), dict) and len(as_written['names']) < len(_keys_of_names(text)):
         raise ValueError(f'{file}: names has a number twice')
     return content | ({'names': as_written['names']} if as_written.get('names') else {})
@@ -215,30 +210,31 @@ def _keys_of_names(text: str) -> list[str]:
 def _class_names(content: Mapping[str, Any], file: Path) -> list[str]:
     names = content.get('names')
     if isinstance(names, str) and (file.parent / names).is_file():
-        names = _names_of_lines(file.parent / names)
+        names = names_of_lines(file.parent / names)
     if isinstance(names, dict):
         numbered = {int(key): name for key, name in names.items() if str(key).strip().isdigit()}
         names = [numbered.get(i) for i in range(len(names))]
     if not isinstance(names, list) or not names or any(isinstance(name, list | dict | None) for name in names):
-        raise ValueError(f'{file}: names={content.get("names")!r} must be a list, or a mapping whose keys count from 0')
+        raise ValueError(f'{file}: names must be a list of names, or a mapping whose keys count from 0')
+    names = [str(name) for name in names]
     if str(content.get('nc') or len(names)).strip() != str(len(names)):
-        raise ValueError(
-            f'{file}: nc={content["nc"]}, but names has {len(names)} classes: {", ".join(map(str, names))}'
-        )
-    return [str(name) for name in names]
+        reports('class-count', '', f'{file}: nc={content["nc"]!r:.20}, but names has {len(names)} classes', names)
+    return names
 
 
 def _images(value: Any, base: Path, file: Path, split: str) -> list[Path]:
     """The images of a folder, or of a text file with a path per line; none of a test folder that does not exist."""
-    # Roboflow writes ../train/images for the folder next to the file.
+    if not isinstance(value, str):
+        raise ValueError(f'{file}: {split} must be a folder, a text file or a list of these')
+    # Some write ../train/images for the folder next to the file.
     text = str(value).replace('\\', '/')
     tried = [base / text, file.parent / text, file.parent / text.removeprefix('../')]
     if text.startswith('../') and tried[0].exists() and tried[2].exists() and not tried[0].samefile(tried[2]):
         raise ValueError(f'{file}: {split}={value!r} may mean {tried[0].resolve()} or {tried[2]}: write the whole path')
-    # CVAT writes data/train.txt for the file next to it, notebooks /content/NAME/train/images.
+    # Some write data/train.txt for the file next to it, notebooks /content/NAME/train/images.
     parts = text.split('/')
     # One folder alone, such as `images`, may be that of several splits.
-    least = 1 if file.name == 'obj.data' or SPLIT_WORDS.get(parts[-1].lower()) == split else 2
+    least = 1 if text.endswith('.txt') or SPLIT_WORDS.get(parts[-1].lower()) == split else 2
     tails = [file.parent.joinpath(*parts[i:]) for i in range(1, len(parts) - least + 1)]
     found = next((path for path in [*tried, *tails] if path.exists()), None)
     if found is None and split == 'test':
@@ -249,24 +245,28 @@ def _images(value: Any, base: Path, file: Path, split: str) -> list[Path]:
     if found.is_dir():
         return list_images(found)
     lines = [dict(file_name=line if line.startswith('./') else str(base / line)) for line in _lines(found)]
-    images, _ = resolve_file_names(lines, found.parent, list_files(file.parent), lambda _: False)
+    images = resolve_file_names(lines, found.parent, list_files(file.parent), lambda _: False)
     paths = [found.parent / image['file_name'] for image in images]
     if missing := [line for line, path in zip(_lines(found), paths, strict=True) if not path.is_file()]:
-        raise ValueError(f'{found}: {len(missing)} of {len(paths)} images not found, such as {missing[0]}')
-    return paths
+        reports('listed-image-missing', split, f'images that {found} lists and that do not exist', missing)
+    return [path for path in paths if path.is_file()]
 
 
-def _label_path(image: Path) -> Path:
-    """YOLO's rule: the last folder `images` becomes `labels`, in any case; otherwise they are next to the image."""
-    parts = list(image.parts)
-    places = [i for i, part in enumerate(parts[:-1]) if part.lower() == 'images']
-    tried = []
-    for name in ('labels', 'Labels', 'LABELS') if places else ():
-        parts[places[-1]] = name
-        tried += [Path(*parts).with_suffix(suffix) for suffix in ('.txt', '.TXT')]
-    # next to images/, too, where not even Ultralytics looks, so that the image would be background
-    tried += [image.with_suffix(suffix) for suffix in ('.txt', '.TXT')]
-    return next((path for path in tried if path.is_file()), tried[0])
+def _with_labels(images: Iterable[Path]) -> Iterator[tuple[Path, Path]]:
+    """The images with the files of their labels, which may not exist.
+
+    By YOLO's rule the last folder `images` becomes `labels`, in any case; otherwise they are next to the image.
+    """
+    for image in images:
+        parts = list(image.parts)
+        places = [i for i, part in enumerate(parts[:-1]) if part.lower() == 'images']
+        tried = []
+        for name in ('labels', 'Labels', 'LABELS') if places else ():
+            parts[places[-1]] = name
+            tried += [Path(*parts).with_suffix(suffix) for suffix in ('.txt', '.TXT')]
+        # next to images/, too, where not even Ultralytics looks, so that the image would be background
+        tried += [image.with_suffix(suffix) for suffix in ('.txt', '.TXT')]
+        yield image, next((path for path in tried if path.is_file()), tried[0])
 
 
 def _read_line(words: list[str], size: tuple[int, int], rules: _Rules) -> dict[str, Any]:
@@ -274,30 +274,26 @@ def _read_line(words: list[str], size: tuple[int, int], rules: _Rules) -> dict[s
     try:
         values = [float(word) for word in words]
     except ValueError:
-        why = '; numbers have spaces between them, and points for decimals' * any(',' in word for word in words)
-        why = why or '; a class is a number, that of its name in data.yaml' * words[0][:1].isalpha()
-        raise ValueError(f'{" ".join(words)!r:.80} is not a list of numbers{why}') from None
+        raise _LabelError('invalid-label', f'{" ".join(words)!r:.80} is not a list of numbers') from None
     count, more = len(values), {}
     is_box = count in (5, 5 + rules.keypoints)
     if rules.keypoints and not is_box:
-        raise ValueError(f'{count} numbers are not a class, a box and the keypoints of kpt_shape ({rules.keypoints})')
+        text = f'{count} numbers are not a class, a box and the keypoints of kpt_shape ({rules.keypoints})'
+        raise _LabelError('invalid-label', text)
     if count == 6 and not is_box:
         is_box, more = True, dict(more=values[5])
         if rules.oriented or not (0 <= values[5] <= 1 or (values[5] > 0 and values[5].is_integer())):
-            raise ValueError(
-                f'{words[5]} after the box is not a score from 0 to 1. Angles are not read: write four corners instead'
-            )
+            text = f'{words[5]} after the box is not a score from 0 to 1; write four corners instead of an angle'
+            raise _LabelError('invalid-label', text)
     if not is_box and (count < 7 or count % 2 == 0):
-        raise ValueError(f'{count} numbers are neither a class and a box (5) nor a class and a polygon (7, 9, ...)')
+        text = f'{count} numbers are neither a class and a box (5) nor a class and a polygon (7, 9, ...)'
+        raise _LabelError('invalid-label', text)
     label, coordinates = values[0], values[1:5] if is_box else values[1:]
     if label not in range(rules.num_classes):
-        why = '. If no label has class 0, subtract 1 from all' * (label == rules.num_classes)
-        raise ValueError(
-            f'class {words[0]} is not one of the {rules.num_classes} of data.yaml, which count from 0{why}'
-        )
+        raise _LabelError('unknown-class', f'class {words[0]} is not one of the {rules.num_classes} of data.yaml')
     outside = [value for value in coordinates if not -_TOLERANCE <= value <= 1 + _TOLERANCE]  # NaN too
     if outside:
-        raise ValueError(f'{outside[0]:g} is outside the image: coordinates must be fractions between 0 and 1')
+        raise _LabelError('label-outside-image', f'{outside[0]:g} is not between 0 and 1')
     corners = np.reshape(coordinates, (-1, 2)) * size
     if is_box:
         center, sides = corners

@@ -12,14 +12,14 @@ from tokennorm.config.image_size import fitting_size, set_image_size, short_side
 from tokennorm.config.reading import drop_variables
 from tokennorm.config.tree import evaluators, innermost_datasets, is_classifier, set_num_classes, walk
 from tokennorm.datasets.anchor_fit import MATCH, anchor_fit
-from tokennorm.datasets.coco.inspection import Inspection, inspect_splits
-from tokennorm.datasets.coco.normalizing import original_id
+from tokennorm.datasets.coco.entries import original_id
+from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.datasets.drawing import palette
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.datasets.image_folder import ImageSplit, find_image_folder
 from tokennorm.datasets.splits import SPLITS, CocoSplit
-from tokennorm.findings import current, reports
+from tokennorm.findings import Refusal, collected, current, reports
 from tokennorm.messages import UserError, user_errors
 from tokennorm.plan import Plan, Rank
 from tokennorm.ranks import is_first_process, print_once
@@ -35,8 +35,10 @@ def find_detection_data(
 
     `where` precedes the text of an error.
     """
-    with user_errors(ValueError, OSError, where=where):  # of the user's files
+    try:
         return find_splits(folder, needed)
+    except Refusal as error:
+        raise Refusal(error.findings, f'{where}{error}') from error
 
 
 def use_data_folder(
@@ -65,15 +67,19 @@ def use_data_folder(
         with plan.step(Rank.DATA, f'there are {number} classes'):
             limit_topk(plan.cfg, number)
     else:
-        splits = splits or find_detection_data(folder, needed)
-        problems = inspect_splits(splits, open_images=is_first_process())
-        print_once(f'{folder}\n\n{problems.text(learns_masks(plan.cfg))}\n')
-        if problems.errors:
-            raise UserError(f'{folder} has errors, listed above; fix these problems and rerun')
+        masks = learns_masks(plan.cfg)
+        with collected() as found:
+            splits = splits or find_detection_data(folder, needed)
+            inspection = inspect_splits(splits, open_images=is_first_process())
+            if not masks:
+                found.forget('masks')
+            print_once(str(folder), *inspection.lines(found))
+            found.skip()
+            found.stop(before=f'{folder} has errors, listed above; fix these problems and rerun')
         with plan.step(Rank.DATA, f'data of {folder}', show=False):
-            use_coco_splits(plan.cfg, splits, problems)
-        with plan.step(Rank.DATA, f'images have up to {problems.most_objects} objects'):
-            fit_limits(plan.cfg, problems.most_objects)
+            use_coco_splits(plan.cfg, splits)
+        with plan.step(Rank.DATA, f'images have up to {inspection.most_objects} objects'):
+            fit_limits(plan.cfg, inspection.most_objects)
         if fit_images:
             content = next(iter(splits.values())).content
             choose_image_size(plan, content, image_size)
@@ -163,7 +169,7 @@ def use_loader_defaults(cfg: Config) -> None:
         loader.setdefault('persistent_workers', loader.get('num_workers', 0) > 0)
 
 
-def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspection) -> None:
+def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit]) -> None:
     """Sets the datasets, class names, every head's number of classes and the evaluators.
 
     Classes have the order of the first file's categories; their ids become `metainfo.category_ids`. Without a test
@@ -179,11 +185,6 @@ def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], found: Inspect
         if cfg.get(f'{name}_dataloader') is not None and split is not None:
             _use_split(cfg, name, split, metainfo)
     set_num_classes(cfg['model'], len(categories))
-    if found.mask_errors and learns_masks(cfg):
-        raise UserError(
-            f'--data: this config learns masks. {". ".join(found.mask_errors)}. Fix these problems, or use a config '
-            'for boxes'
-        )
 
 
 def learns_masks(cfg: Mapping[str, Any]) -> bool:

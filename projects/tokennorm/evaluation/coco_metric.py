@@ -10,7 +10,7 @@ import numpy as np
 from mmdet.evaluation import CocoMetric as MMDetCocoMetric
 from mmengine.logging import MMLogger
 
-from tokennorm.datasets.coco.normalizing import original_id
+from tokennorm.datasets.coco.entries import original_id
 from tokennorm.evaluation.average_precision import COCO_AP, COCO_AR, average_precision, average_recall
 from tokennorm.evaluation.results import CocoResults
 from tokennorm.messages import did_you_mean

@@ -13,6 +13,7 @@ from tokennorm.findings.collecting import (
     Finding,
     Findings,
     Refusal,
+    collected,
     current,
     judging,
     list_items,
@@ -21,4 +22,16 @@ from tokennorm.findings.collecting import (
 )
 from tokennorm.findings.rule import Rule
 
-__all__ = ['RULES', 'Finding', 'Findings', 'Refusal', 'Rule', 'current', 'judging', 'list_items', 'refuse', 'reports']
+__all__ = [
+    'RULES',
+    'Finding',
+    'Findings',
+    'Refusal',
+    'Rule',
+    'collected',
+    'current',
+    'judging',
+    'list_items',
+    'refuse',
+    'reports',
+]

@@ -1,7 +1,7 @@
 """Findings of a command: collected while it judges, and shown or refused together."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -127,6 +127,12 @@ class Findings:
         new, self._shown = self._found[self._shown :], len(self._found)
         print_once(*(f'{one.severity}: {one}' for one in new if one.severity != 'error'))
 
+    def forget(self, about: str) -> None:
+        """Forgets findings that do not matter, such as those about masks for a model of boxes."""
+        kept = [one for one in self._found if one.rule.about != about]
+        self._shown -= sum(one.rule.about == about for one in self._found[: self._shown])
+        self._found = kept
+
     def skip(self) -> None:
         """Regards all findings so far as printed."""
         self._shown = len(self._found)
@@ -144,7 +150,7 @@ class _AtOnce(Findings):
         try:
             stands = super().add(code, where, text, items)
             self.show()
-            self.stop()
+            self.stop(masks=False)
             return stands
         finally:
             self._found, self._shown = [], 0
@@ -161,6 +167,13 @@ def judging(findings: Findings) -> Iterator[Findings]:
         yield findings
     finally:
         _current.reset(token)
+
+
+@contextmanager
+def collected() -> Iterator[Findings]:
+    """The findings of the command that runs. Outside of any command it collects, too, instead of raising at once."""
+    with judging(Findings()) if isinstance(current(), _AtOnce) else nullcontext(current()) as findings:
+        yield findings
 
 
 def current() -> Findings:

@@ -4,8 +4,7 @@ import json
 import os
 import unicodedata
 
-from tokennorm.datasets.coco.inspection import inspect_splits
-from tokennorm.datasets.finding import find_splits
+from tests.helpers.judging import finding, judge
 
 
 def coco(first=0):
@@ -33,8 +32,8 @@ def write(root, change=nothing, val=None, encoding='utf-8'):
 
 def test_accents_of_macos(root):
     (root / 'train' / '0.png').rename(root / 'train' / unicodedata.normalize('NFD', 'é.png'))
-    splits = find_splits(write(root, lambda c: c['images'][0].update(file_name='é.png'), val=nothing))
-    assert inspect_splits(splits).errors == []
+    _, found = judge(write(root, lambda c: c['images'][0].update(file_name='é.png'), val=nothing))
+    assert found.of('error', masks=False) == []
 
 
 def test_folders_with_the_same_names_are_named(root):
@@ -43,9 +42,9 @@ def test_folders_with_the_same_names_are_named(root):
     for i in range(4):
         os.link(root / 'train' / f'{i}.png', root / 'train' / 'masks' / f'{i}.png')
         (root / 'train' / f'{i}.png').rename(root / 'train' / 'images' / f'{i}.png')
-    splits = find_splits(write(root))
+    splits, found = judge(write(root))
     assert splits['train'].image_dir == root / 'train' / 'images'
-    assert 'several folders have images of the listed names' in inspect_splits(splits).warnings[0]
+    assert finding(found, 'ambiguous-folder').items == (f'{root}/train/masks',)
     assert splits['val'].notes == []
 
 
@@ -54,4 +53,4 @@ def test_a_name_that_may_mean_several_files_stays_missing(root):
         (root / f'copy{i}').mkdir()
         os.link(root / 'train' / '0.png', root / f'copy{i}' / 'x.png')
     write(root, lambda c: c['images'][0].update(file_name='elsewhere/x.png'))
-    assert any('missing' in line and 'elsewhere/x.png' in line for line in inspect_splits(find_splits(root)).errors)
+    assert [one.items for one in judge(root)[1] if one.code == 'unreadable-image'] == [('elsewhere/x.png (id 1)',)] * 2

@@ -1,6 +1,7 @@
 """Annotations of every program become one canonical form, or one line that names the file and the remedy."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,12 @@ import torch
 from pycocotools import mask as run_lengths
 
 from tests.helpers.data_folders import objects
-from tokennorm.datasets.coco.inspection import inspect_splits
+from tests.helpers.judging import codes, finding, judge
 from tokennorm.datasets.coco.normalizing import normalize
 from tokennorm.datasets.finding import find_splits
 from tokennorm.evaluation.coco_metric import CocoMetric
+
+WIDE = [10, 10, 40, 20]
 
 
 def coco(first=0):
@@ -91,7 +94,7 @@ def add_narrow(content):
     content['annotations'].append(dict(content['annotations'][0], id=99, image_id=99))
 
 
-COCO = {  # a change of both splits, and the warning; what is read stays the same
+COCO = {  # a change of both splits, and the code of what is said; what is read stays the same
     'annotation ids from 0': (lambda c: [one.update(id=one['id'] - 1) for one in c['annotations']], None),
     'ids are missing': (drop('id'), None),
     'image ids from 0': (lambda c: shift_ids(c, lambda i: i - 1), None),
@@ -101,44 +104,44 @@ COCO = {  # a change of both splits, and the warning; what is read stays the sam
     'float ids': (lambda c: [one.update(image_id=float(one['image_id'])) for one in c['annotations']], None),
     'no area, no iscrowd': (drop('area', 'iscrowd'), None),
     'area 0': (lambda c: [one.update(area=0) for one in c['annotations']], None),
-    'no bbox, stray piece': (polygons, 'pieces of polygons with fewer than 3 points, left out: 8'),
-    'no bbox, points': (pairs, 'boxes that were derived from the mask: 8'),
-    'no bbox, run lengths': (run_length_masks, 'boxes that were derived from the mask: 8'),
+    'no bbox, stray piece': (polygons, 'short-polygon'),
+    'no bbox, points': (pairs, 'bbox-from-mask'),
+    'no bbox, run lengths': (run_length_masks, 'bbox-from-mask'),
     'large ids': (lambda c: shift_ids(c, lambda i: i + 2**60), None),
     'UTF-8 with a mark': (nothing, None),
     'UTF-16': (nothing, None),
-    'size -1': (lambda c: [one.update(width=-1, height=None) for one in c['images']], 'images without a size, which'),
+    'size -1': (lambda c: [one.update(width=-1, height=None) for one in c['images']], 'size-from-file'),
     'backslashes': (
         lambda c: [one.update(file_name=rf'C:\export\{one["file_name"]}') for one in c['images']],
-        'files found under other names than listed: 4',
+        'renamed-file',
     ),
     'URLs': (
         lambda c: [one.update(file_name=f'/data/local-files/?d=x%20y/{one["file_name"]}') for one in c['images']],
-        'files found under other names than listed: 4',
+        'renamed-file',
     ),
     'URLs of LVIS': (
         lambda c: [one.update(coco_url=f'http://x.org/{one.pop("file_name")}') for one in c['images']],
-        'files found under other names than listed: 4',
+        'renamed-file',
     ),
     'other case': (
         lambda c: [one.update(file_name=one['file_name'].upper()) for one in c['images']],
-        'files found under other names than listed: 4',
+        'renamed-file',
     ),
-    'file twice': (repeat_images, 'files that are listed more than once, whose objects were merged: 4 (0.png'),
+    'file twice': (repeat_images, 'repeated-image'),
     'file twice by another path': (
         lambda c: (repeat_images(c), [one.update(file_name=f'./{one["file_name"]}') for one in c['images'][4:]]),
-        'files that are listed more than once, whose objects were merged: 4 (0.png',
+        'repeated-image',
     ),
     'bbox of zeros': (
         lambda c: (polygons(c), [one.update(bbox=[0, 0, 0, 0]) for one in c['annotations']]),
-        'boxes that were derived from the mask: 8',
+        'bbox-from-mask',
     ),
     'object twice': (
         lambda c: c['annotations'].extend([dict(one, id=one['id'] + 50) for one in c['annotations'][:3]]),
-        'repeated objects, left out: 3',
+        'repeated-object',
     ),
-    'grouping category': (group, 'categories that only group others, left out: animals'),
-    'narrow image': (add_narrow, 'images more than 100 times as long as wide, which'),
+    'grouping category': (group, 'category-group'),
+    'narrow image': (add_narrow, 'narrow-image'),
 }
 
 
@@ -155,17 +158,16 @@ def test_coco_of_other_programs_is_normalized(root, kind):
     write(root)
     expected = {name: objects(found) for name, found in find_splits(root).items()}
     assert expected['train']['0.png'] == (96, 64, ('cat', 10, 10, 20, 20, 400), ('dog', 40, 20, 20, 20, 400))
-    change, warning = COCO[kind]
+    change, code = COCO[kind]
     encoding = {'UTF-8 with a mark': 'utf-8-sig', 'UTF-16': 'utf-16'}.get(kind, 'utf-8')
     before = {path: path.read_bytes() for path in write(root, change, encoding=encoding).rglob('*.json')}
     for _ in range(2):  # the second time from the cache
-        splits = find_splits(root)
+        splits, found = judge(root)
         assert {name: objects(found) for name, found in splits.items()} == expected
         assert json.loads(splits['train'].ann_file.read_text()) == splits['train'].content
-    found = inspect_splits(splits)
-    assert found.errors == []
-    said = [line for line in found.warnings if line.startswith('train')]
-    assert any(warning in line for line in said) if warning else said == []
+        assert found.of('error', masks=False) == []
+        said = {one.code for one in found if one.where == 'train'} - {'no-mask'}
+        assert code in said if code else said == set()
     for content in (one.content for one in splits.values()):
         for kind in ('images', 'annotations', 'categories'):
             ids = [one['id'] for one in content[kind]]
@@ -215,11 +217,11 @@ def test_classes_of_val_are_matched_by_name(root, change):
         names = [one['id'] for one in content['categories']]
         content['annotations'] = [one for one in content['annotations'] if one['category_id'] in names]
 
-    splits = find_splits(write(root, val=last_class_unused))
-    for found in splits.values():
-        assert [one['name'] for one in found.content['categories']] == ['cat', 'dog']
+    splits, found = judge(write(root, val=last_class_unused))
+    for split in splits.values():
+        assert [one['name'] for one in split.content['categories']] == ['cat', 'dog']
     assert objects(splits['val'])['4.png'][2] == ('cat', 10, 10, 20, 20, 400)
-    assert inspect_splits(splits).errors == []
+    assert found.of('error', masks=False) == []
 
 
 @pytest.mark.parametrize('shift', [-1, 1])
@@ -228,8 +230,9 @@ def test_category_ids_of_another_origin_are_refused(root, shift):
         for one in content['annotations']:
             one['category_id'] += shift
 
-    with pytest.raises(ValueError, match=rf'train/labels.json: category_id .* are 1 to 2: .* Add {-shift} to each'):
-        find_splits(write(root, change))
+    one = finding(judge(write(root, change))[1], 'shifted-category-ids', 'train')
+    assert re.search(rf'category_id .* {1 + shift} to {2 + shift}, .* are 1 to 2: add {-shift} to each', one.text)
+    assert 'orphan-category-id' in codes(judge(root, allow=['shifted-category-ids'])[1])
 
 
 def test_ids_that_are_not_listed_stay_so_when_others_are_renumbered(root):
@@ -242,14 +245,14 @@ def test_ids_that_are_not_listed_stay_so_when_others_are_renumbered(root):
             one['category_id'] -= 1
         content['annotations'][0]['category_id'] = 2
 
-    splits = find_splits(write(root, change))
+    splits, found = judge(write(root, change))
     assert len(objects(splits['train'])['3.png']) == 4
-    assert 'annotations of an image that is not listed, ignored: annotation 1' in str(inspect_splits(splits).warnings)
+    assert finding(found, 'orphan-image-id', 'train').items == ('annotation 1',)
 
 
 def test_files_of_formats_that_are_not_read_are_counted(root):
     (root / 'train' / 'x.heic').touch()
-    assert f'not read in {root}/train: 1 .heic' in inspect_splits(find_splits(write(root))).warnings[0]
+    assert f'not read in {root}/train: 1 .heic' in finding(judge(write(root))[1], 'unread-files').text
 
 
 def test_a_mask_of_another_size_gives_no_box(root):
@@ -258,19 +261,17 @@ def test_a_mask_of_another_size_gives_no_box(root):
         for one in content['annotations']:
             one['segmentation']['size'].reverse()
 
-    assert 'annotations without a valid bbox: 8' in inspect_splits(find_splits(write(root, turn))).errors[0]
+    found = judge(write(root, turn))[1]
+    assert ('annotations without a valid bbox', 8) in [(one.text, len(one.items)) for one in found]
 
 
 def test_rotated_boxes_of_cvat_become_upright(root):
     def turn(content):
         content['annotations'][0] |= dict(bbox=[10, 10, 40, 20], attributes=dict(occluded=False, rotation=330.0))
-        corners = [10, 10, 50, 10, 50, 30, 10, 30]  # of Encord
-        content['annotations'][1] |= dict(
-            bbox=corners[:2] + [40, 20], attributes=dict(rotation=90.0), segmentation=[corners]
-        )
-        content['annotations'][2] |= dict(attributes=dict(rotation=0.0))
+        content['annotations'][1] |= dict(bbox=WIDE, attributes=dict(occluded=True, rotation=90.0))
+        content['annotations'][2] |= dict(attributes=dict(occluded=True, rotation=0.0))
 
-    splits = find_splits(write(root, turn))
+    splits, found = judge(write(root, turn))
     boxes = [one['bbox'] for one in splits['train'].content['annotations'][:3]]
     wide, high = 40 * 0.75**0.5 + 10, 20 * 0.75**0.5 + 20
     np.testing.assert_allclose(
@@ -278,8 +279,8 @@ def test_rotated_boxes_of_cvat_become_upright(root):
     )
     first, second = splits['train'].content['annotations'][:2]
     assert first['attributes'] == dict(occluded=False, rotation=0)
-    np.testing.assert_allclose(second['segmentation'], [[40, 0, 40, 40, 20, 40, 20, 0]], atol=1e-9)
-    assert 'read as the upright boxes around them: 2' in inspect_splits(splits).warnings[0]
+    assert second['area'] == pytest.approx(800)
+    assert len(finding(found, 'rotated-box', 'train').items) == 2
 
 
 def test_a_box_without_width_is_named(root):
@@ -290,11 +291,10 @@ def test_a_box_without_width_is_named(root):
             del one['area']
         content['annotations'][0].update(bbox=[10, 10, 0, 20], segmentation=[])
 
-    splits = find_splits(write(root, narrow))
+    splits, found = judge(write(root, narrow))
     assert splits['train'].content['annotations'][0]['area'] == 0
-    found = inspect_splits(splits)
-    assert found.errors == []
-    assert any('boxes without area' in line for line in found.warnings)
+    assert found.of('error', masks=False) == []
+    assert 'degenerate-bbox' in codes(found)
 
 
 def test_crowds_as_text(root):
@@ -317,45 +317,30 @@ def test_masks_of_cvats_brush_are_objects(root):
         content['annotations'][1]['iscrowd'] = '1'
         content['annotations'][3]['iscrowd'] = 1  # a crowd of COCO
 
-    splits = find_splits(write(root, brush))
+    splits, found = judge(write(root, brush))
     assert [one['iscrowd'] for one in splits['train'].content['annotations'][:5]] == [1, 0, 0, 1, 0]
-    assert (
-        'train: objects that the program marks as crowds (iscrowd=1), read as single ones: 2'
-        in inspect_splits(splits).warnings
-    )
+    assert finding(found, 'crowd-as-object', 'train').items == ('annotation 2', 'annotation 3')
 
 
-@pytest.mark.parametrize('program', ['supervision', 'V7 Darwin', 'COCO'])
-def test_objects_of_several_pieces_are_single(root, program):
+@pytest.mark.parametrize('supercategory', ['common-objects', 'animals'])
+def test_objects_of_several_pieces_are_single(root, supercategory):
     def several(content):
         content['annotations'][0]['iscrowd'] = 1
-        if program == 'V7 Darwin':
-            content['info'] = dict(description='Exported from Darwin')
         for one in content['categories']:
-            one['supercategory'] = 'common-objects' if program == 'supervision' else 'animals'
+            one['supercategory'] = supercategory
 
-    train = find_splits(write(root, several))['train']
-    assert [one['iscrowd'] for one in train.content['annotations'][:2]] == [int(program == 'COCO'), 0]
-    said = 'objects that the program marks as crowds (iscrowd=1), read as single ones: 1'
-    assert (said in train.notes) == (program != 'COCO')
-
-
-def test_polygons_of_segments_ai_are_points(root):
-    def points(content):
-        for one in content['annotations']:
-            x, y, w, h = one.pop('bbox')
-            one |= dict(type='polygon', points=[[x, y], [x + w, y], [x + w, y + h], [x, y + h]])
-            del one['area']
-
-    annotations = find_splits(write(root, points))['train'].content['annotations']
-    assert [one['bbox'] for one in annotations[:2]] == [[10, 10, 20, 20], [40, 20, 20, 20]]
-    assert annotations[0]['segmentation'] == [[10, 10, 30, 10, 30, 30, 10, 30]]
+    splits, found = judge(write(root, several))
+    of_supervision = supercategory == 'common-objects'
+    assert [one['iscrowd'] for one in splits['train'].content['annotations'][:2]] == [int(not of_supervision), 0]
+    assert ('crowd-as-object' in codes(found)) == of_supervision
 
 
 @pytest.mark.parametrize('mask', [[None], [['1'] * 8], [[1, 2, 3, 4, 5, None, 7, 8]], {}, []], ids=str)
 def test_rotated_boxes_with_odd_masks(root, mask):
     def turn(content):
-        content['annotations'][0] |= dict(bbox=[10, 10, 40, 20], attributes=dict(rotation=90.0), segmentation=mask)
+        content['annotations'][0] |= dict(
+            bbox=[10, 10, 40, 20], attributes=dict(occluded=True, rotation=90.0), segmentation=mask
+        )
 
     assert find_splits(write(root, turn))['train'].content['annotations'][0]['bbox'] == pytest.approx([20, 0, 20, 40])
 
@@ -364,8 +349,12 @@ def test_boxes_around_a_turned_polygon_stay(root):
     polygon = [30, 10, 50, 20, 30, 30, 10, 20]
 
     def turned(content):
-        content['annotations'][0] |= dict(bbox=[10, 10, 40, 20], attributes=dict(rotation=30), segmentation=[polygon])
-        content['annotations'][1] |= dict(bbox=[10, 10, 40, 20], attributes=dict(rotation=True), segmentation=[])
+        content['annotations'][0] |= dict(
+            bbox=[10, 10, 40, 20], attributes=dict(occluded=True, rotation=30), segmentation=[polygon]
+        )
+        content['annotations'][1] |= dict(
+            bbox=[10, 10, 40, 20], attributes=dict(occluded=True, rotation=True), segmentation=[]
+        )
 
     annotations = find_splits(write(root, turned))['train'].content['annotations']
     assert [one['bbox'] for one in annotations[:2]] == [[10, 10, 40, 20]] * 2
@@ -373,7 +362,9 @@ def test_boxes_around_a_turned_polygon_stay(root):
 
 def test_one_degree_is_a_rotation(root):
     def turned(content):
-        content['annotations'][0] |= dict(bbox=[10, 10, 40, 20], attributes=dict(rotation=1), segmentation=[])
+        content['annotations'][0] |= dict(
+            bbox=[10, 10, 40, 20], attributes=dict(occluded=True, rotation=1), segmentation=[]
+        )
 
     box = find_splits(write(root, turned))['train'].content['annotations'][0]['bbox']
     assert box == pytest.approx([9.83, 9.65, 40.34, 20.70], abs=0.01)
@@ -386,9 +377,9 @@ def test_areas_that_are_not_those_of_the_objects(root):
         for one, area in zip(content['annotations'], [0.02, 96 * 64, 40, 440, 400, 0, None, 400], strict=True):
             one['area'] = area
 
-    splits = find_splits(write(root, wrong))
+    splits, found = judge(write(root, wrong))
     assert [one['area'] for one in splits['train'].content['annotations']] == [400, 400, 40, 440, 400, 400, 400, 400]
-    assert 'train: areas far from those of their boxes, computed again: 2' in inspect_splits(splits).warnings
+    assert finding(found, 'odd-area', 'train').items == ('annotation 1', 'annotation 2')
 
 
 @pytest.mark.parametrize('is_used', [False, True], ids=['not used', 'used'])
@@ -403,13 +394,12 @@ def test_a_group_with_the_name_of_its_class(root, is_used):
         ]
         content['annotations'][0]['category_id'] = 1 - is_used
 
-    splits = find_splits(write(root, group))
-    found = inspect_splits(splits)
+    splits, found = judge(write(root, group))
     if is_used:
-        assert "train: categories with the same name: 'cat'" in found.errors
+        assert finding(found, 'duplicate-category-name', 'train').items == ("'cat'",)
         return
-    assert found.errors == []
-    assert 'train: category that only groups others, left out: cat' in found.warnings
+    assert found.of('error', masks=False) == []
+    assert finding(found, 'category-group', 'train').items == ('cat',)
     assert [one['name'] for one in splits['val'].content['categories']] == ['cat', 'dog']
     assert splits['val'].objects_by_class() == dict(cat=4, dog=4)
 

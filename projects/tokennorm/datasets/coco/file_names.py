@@ -11,13 +11,17 @@ from typing import Any
 from urllib.parse import unquote
 
 from tokennorm.datasets.image_files import is_image
-from tokennorm.messages import shorten
+from tokennorm.findings import reports
 
 
 def resolve_file_names(
-    images: list[dict[str, Any]], folder: Path, files: Sequence[Path], is_other: Callable[[Path], bool]
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """Returns the images with names relative to `folder`, and what was changed, one line.
+    images: list[dict[str, Any]],
+    folder: Path,
+    files: Sequence[Path],
+    is_other: Callable[[Path], bool],
+    split: str = '',
+) -> list[dict[str, Any]]:
+    """Returns the images with names relative to `folder`; reports names that were changed, in a split.
 
     A name that is not found is compared with the image files from its end: the file that shares most of the last parts
     is meant, if it is one file. `is_other` excludes files of other splits. Names of which several mean one file stay,
@@ -27,7 +31,7 @@ def resolve_file_names(
     paths = [os.path.join(folder, one['file_name']) if isinstance(one.get('file_name'), str) else '' for one in images]
     missing = [i for i, path in enumerate(paths) if path and path not in known and not os.path.isfile(path)]
     if not missing:
-        return images, []
+        return images
     index = defaultdict(list)
     for path in files:
         if not is_image(path) or is_other(path):
@@ -44,8 +48,9 @@ def resolve_file_names(
             meant[path].add(images[i]['file_name'])
     found = {i: os.path.relpath(path, folder) for i, path in found.items() if len(meant[path]) == 1}
     renamed = [f'{images[i]["file_name"]} as {name}' for i, name in found.items()]
-    notes = [f'files found under other names than listed: {len(found)} ({shorten(renamed, 2)})'] if found else []
-    return [{**one, 'file_name': found[i]} if i in found else one for i, one in enumerate(images)], notes
+    if not found or (split and not reports('renamed-file', split, items=renamed)):
+        return images
+    return [{**one, 'file_name': found[i]} if i in found else one for i, one in enumerate(images)]
 
 
 def _find(name: str, index: dict[str, list[Path]]) -> Path | None:

@@ -6,8 +6,9 @@ import shutil
 import pytest
 
 from tests.helpers.data_folders import objects
-from tokennorm.datasets.coco.inspection import inspect_splits
+from tests.helpers.judging import judge
 from tokennorm.datasets.finding import find_splits
+from tokennorm.findings import Refusal
 
 CVAT = """<annotations><meta><task><labels><label><name>cat</name></label></labels></task></meta>
 {}</annotations>"""
@@ -20,7 +21,7 @@ OPEN_IMAGES = 'ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOcclude
 def test_exports_are_read_by_hotcoco(root, layout):
     for name, numbers in (('train', range(4)), ('val', range(4, 8))):
         if layout == 'CVAT':
-            box = '<box label="cat" rotation="30.0" xtl="10" ytl="10" xbr="30" ybr="30" occluded="0" z_order="0"/>'
+            box = '<box label="cat" rotation="90.0" xtl="10" ytl="10" xbr="30" ybr="30" occluded="0" z_order="0"/>'
             entries = (f'<image id="{i}" name="x/{i}.png" width="96" height="64">{box}</image>' for i in numbers)
             (root / name / 'annotations.xml').write_text(CVAT.format(''.join(entries)))
         elif layout == 'Open Images':
@@ -32,12 +33,11 @@ def test_exports_are_read_by_hotcoco(root, layout):
                 path = root / name / 'labelTxt' / f'{i}.txt'
                 path.parent.mkdir(exist_ok=True)
                 path.write_text('imagesource:x\ngsd:1\n\n1.5E1 10 25 10 30\t30 10 30 cat 0\r\n')  # no rectangle
-    splits = find_splits(root)
+    splits, found = judge(root)
     assert objects(splits['val'])['4.png'] == (96, 64, ('cat', 10, 10, 20, 20, pytest.approx(400)))
     assert len(splits['train'].content['images']) == 4
-    found = inspect_splits(splits)
-    assert found.errors == []
-    assert ('train: boxes with a rotation, read without it: 4' in found.warnings) == (layout == 'CVAT')
+    assert found.of('error', masks=False) == []
+    assert splits['val'].columns.format == layout
 
 
 OTHERS = {
@@ -59,18 +59,18 @@ def test_other_formats_are_named_in_one_line(root, kind):
     content, message = OTHERS[kind]
     for name in ('0', '1'):
         (root / 'train' / f'{name}.json').write_text(json.dumps(content))
-    with pytest.raises(FileNotFoundError, match=message) as caught:
+    with pytest.raises(Refusal, match=message) as caught:
         find_splits(root)
     assert len(str(caught.value)) < 400
 
 
 def test_tables_are_named(root):
     (root / 'train' / 'metadata.jsonl').write_text('{"file_name": "0.png", "objects": {"bbox": []}}')
-    with pytest.raises(FileNotFoundError, match=r'Tables are not read \(train/metadata.jsonl\): convert them to COCO'):
+    with pytest.raises(Refusal, match=r'Tables are not read \(train/metadata.jsonl\): convert them to COCO'):
         find_splits(root)
 
 
 def test_a_zip_file_is_to_be_unpacked(root, tmp_path):
     archive = shutil.make_archive(str(tmp_path / 'archive'), 'zip', root)
-    with pytest.raises(FileNotFoundError, match=r'archive.zip is a zip file; unpack it'):
+    with pytest.raises(Refusal, match=r'archive.zip is a zip file; unpack it'):
         find_splits(archive)

@@ -1,0 +1,39 @@
+"""Values of entries in COCO files: ids, numbers, sizes and boxes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_MOST = 10**12  # largest coordinate, side or area; some dtypes hold no more
+
+Entry = dict[str, Any]
+Content = dict[str, Any]  # of a COCO file
+
+
+def is_number(value: Any) -> bool:
+    """Returns whether a value is a finite number of a size that coordinates have."""
+    return isinstance(value, int | float) and abs(value) < _MOST
+
+
+def is_size(value: Any) -> bool:
+    """Returns whether a value can be the width or height of an image."""
+    return is_number(value) and value >= 1 and value == int(value)
+
+
+def is_box(value: Any) -> bool:
+    """Returns whether a value is a list of four finite numbers."""
+    return isinstance(value, list) and len(value) == 4 and all(map(is_number, value))
+
+
+def original_id(entry: Mapping[str, Any]) -> Any:
+    """Returns the id of an image, an annotation or a category in the file of the user."""
+    return entry.get('original_id', entry.get('id'))
+
+
+def id_text(value: Any) -> str:
+    """Returns an id as text: some programs write 7, 7.0 and "7" for one image."""
+    return str(int(value)) if type(value) is float and value.is_integer() else str(value)
+
+
+def name_of(category: Mapping[str, Any]) -> str:
+    """Returns the name of a category as text."""
+    return str(category.get('name'))

@@ -1,0 +1,81 @@
+"""Each rule about data fires on its faults, stays quiet on correct, unusual data, and can be overruled."""
+
+import pytest
+
+from tests.helpers.judging import codes, judge
+from tests.rules.data_cases import CASES
+from tests.rules.folders import coco, cvat, voc, yolo
+from tokennorm.findings import RULES, Finding, Refusal
+from tokennorm.findings.data_rules import DATA_RULES
+
+FIRES = [(code, i) for code, case in CASES.items() for i in range(len(case.fires))]
+QUIET = [(code, i) for code, case in CASES.items() for i in range(len(case.quiet))]
+ALLOWED = [(code, i) for code, i in FIRES if RULES[code].can_allow]
+CHANGES = [(code, i) for code, i in FIRES if RULES[code].changes]
+CLEAN = {'COCO': coco(), 'YOLO': yolo(), 'VOC': voc(), 'CVAT': cvat()}
+EXPECTED = {'YOLO': {'no-mask'}, 'VOC': {'no-mask'}, 'CVAT': {'no-mask'}}  # there are none
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'cache'))
+    (tmp_path / 'data').mkdir()
+    return tmp_path / 'data'
+
+
+def found_in(root, allow=()):
+    """The findings, those of a refusal too."""
+    try:
+        return list(judge(root, allow=allow)[1])
+    except Refusal as refusal:
+        return list(refusal.findings)
+
+
+def test_every_rule_has_cases_on_both_sides():
+    assert CASES.keys() == {rule.code for rule in DATA_RULES}
+    for code, case in CASES.items():
+        assert len(case.fires) >= 1, code
+        assert len(case.quiet) >= 2, code
+        assert (case.as_written is not None) == RULES[code].changes, code
+
+
+@pytest.mark.parametrize(('code', 'i'), FIRES)
+def test_it_fires(folder, code, i):
+    found = [one for one in found_in(CASES[code].fires[i](folder), CASES[code].allow) if one.code == code]
+    assert {one.severity for one in found} == {RULES[code].severity}
+
+
+@pytest.mark.parametrize(('code', 'i'), QUIET)
+def test_it_stays_quiet(folder, code, i):
+    assert code not in codes(found_in(CASES[code].quiet[i](folder), CASES[code].allow))
+
+
+@pytest.mark.parametrize('name', CLEAN)
+def test_clean_data_is_quiet(folder, name):
+    assert set(codes(found_in(CLEAN[name](folder)))) == EXPECTED.get(name, set())
+
+
+@pytest.mark.parametrize(('code', 'i'), ALLOWED)
+def test_it_can_be_allowed(folder, code, i):
+    rule = RULES[code]
+    found = [one for one in found_in(CASES[code].fires[i](folder), [code, *CASES[code].allow]) if one.code == code]
+    assert {one.severity for one in found} == ({'warning'} if rule.severity == 'error' else set())
+
+
+@pytest.mark.parametrize(('code', 'i'), CHANGES)
+def test_allowed_it_changes_nothing(folder, code, i):
+    root, as_written = CASES[code].fires[i](folder), CASES[code].as_written
+    for _ in range(2):  # the second time from the cache
+        assert not as_written(judge(root)[0])
+        assert as_written(judge(root, allow=[code])[0])
+
+
+def test_findings_of_readers_are_those_of_the_cache(folder):
+    root = yolo(['0 .3 .3 .2 .3', '0 .3 .3 .2 .3', '0 .5 .5 .1 .1 .9'])(folder)
+    first, second = found_in(root), found_in(root)
+    assert [isinstance(one, Finding) for one in first] == [True] * len(first)
+    assert first == second
+    assert codes(first).count('repeated-object') == 2
+    silent = codes(found_in(root, ['sixth-number']))
+    assert 'sixth-number' not in silent
+    assert codes(found_in(root)) == codes(first)  # what was allowed then is not now
