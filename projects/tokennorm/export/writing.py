@@ -207,6 +207,8 @@ def describe(
         category_ids=category_ids_of(dataset_meta),
         color=detector.color,
         normalization='inside',
+        mean=[0.0] * 3,  # what is left to subtract and to divide by: nothing
+        std=[1.0] * 3,
         resize=resize_rule(cfg),
         smallest_side=1,
         score_threshold=head_cfg.get('score_thr', 0),
