@@ -74,7 +74,9 @@ def test_drawings_stay_in_the_output_directory(model_file, images, tmp_path, mon
     monkeypatch.chdir(tmp_path / 'here')
     (tmp_path / 'here' / 'd.png').write_bytes((images / 'a.png').read_bytes())
     main([str(model_file), 'd.png', '../in/a.png', '--out', 'out'])
-    assert [image['file_name'] for image in json.loads(Path('out/detections.json').read_text())['images']] == [
+    assert [
+        image['file_name'] for image in json.loads(Path('out/detections.json').read_text(encoding='utf-8'))['images']
+    ] == [
         'here/d.png',
         'in/a.png',
     ]

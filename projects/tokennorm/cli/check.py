@@ -7,6 +7,7 @@ examples:
 from pathlib import Path
 
 from tokennorm.cli.command import Parser, add_json, command, import_openmmlab, positive_integer, print_json
+from tokennorm.console import say
 from tokennorm.engine.options import check_data
 
 
@@ -33,9 +34,9 @@ def main(argv: list[str]) -> None:
 
     splits = find_detection_data(args.data)
     for split in splits.values():
-        print(f'{split.name}: {split.source}, images in {split.image_dir}')
+        say(f'{split.name}: {split.source}, images in {split.image_dir}')
     found = inspect_splits(splits)
-    print(f'\n{found.text(args.masks)}\n')
+    say(f'\n{found.text(args.masks)}\n')
     if args.json:
         counts = {
             split.name: dict(
@@ -53,4 +54,4 @@ def main(argv: list[str]) -> None:
     for split in splits.values():
         sheet = args.out / f'{split.name}.jpg'
         cv2.imwrite(str(sheet), contact_sheet(split, args.num_images))
-        print(f'{sheet}: images of {split.name} with their annotations')
+        say(f'{sheet}: images of {split.name} with their annotations')

@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 
 from tokennorm.cli.command import Parser, command
+from tokennorm.console import say
 from tokennorm.messages import UserError, user_errors
 
 
@@ -39,5 +40,5 @@ def main(argv: list[str]) -> None:
     with user_errors(ValueError, OSError, re.error):  # such as a fraction that leaves nothing
         files = split_annotations(splits, args.val, args.seed, args.group)
     for warning in found.warnings:
-        print(f'warning: {warning}')
-    print(f'{", ".join(map(str, files.values()))}: check them with `tokennorm check {files["train"].parent}`')
+        say(f'warning: {warning}')
+    say(f'{", ".join(map(str, files.values()))}: check them with `tokennorm check {files["train"].parent}`')

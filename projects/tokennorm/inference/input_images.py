@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import cv2
 import numpy as np
 
+from tokennorm.console import say
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, left_out, list_files, list_images
 from tokennorm.messages import UserError
 from tokennorm.pixels import CV_LOG, HTTP, ImageError, begins_as_image, read_image
@@ -68,7 +69,7 @@ def open_sources(sources: Sequence[str], out: Path, every: int = 1, drawings: bo
         own = {(out / name).resolve() for name in ('vis', 'crops')}
         paths = [str(path) for path in list_images(folder) if not own & set(path.resolve().parents)]
         if others := left_out(list_files(folder)):
-            print(f'{folder}: files of formats that are not read: {others}')
+            say(f'{folder}: files of formats that are not read: {others}')
         if not paths:
             raise UserError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
     else:  # names of drawings must not have `..`
@@ -111,7 +112,7 @@ def _open_video(source: str, every: int) -> InputImages:
     name = 'frame' if live else Path(source).stem
     rate = capture.get(cv2.CAP_PROP_FPS)
     if not 0 < rate <= _MOST_FRAMES:  # browsers write 1000, some cameras 90000 or nothing
-        print(f'{source} claims {rate:g} frames per second; 25 are assumed')
+        say(f'{source} claims {rate:g} frames per second; 25 are assumed')
         rate = 25.0
     return InputImages(_read_frames(capture, name, every), -(-frames // every), rate / every)
 
