@@ -11,13 +11,14 @@ from urllib.parse import urlsplit
 import cv2
 import numpy as np
 
-from tokennorm.console import say
+from tokennorm.console import say, visible
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, left_out, list_files, list_images
 from tokennorm.messages import UserError
 from tokennorm.pixels import CV_LOG, HTTP, ImageError, begins_as_image, read_image
 
 DRAWN_VIDEO = 'detections.mp4'  # of a video, in the output folder
 _MOST_FRAMES = 480  # per second
+_MOST_BYTES = 180  # of a part of a name
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,24 @@ def _read(path: str) -> np.ndarray | ImageError:
 
 
 def _name(path: str, folder: str) -> str:
-    return re.sub(r'^\w+://|[?#].*', '', path) if path.startswith(HTTP) else os.path.relpath(path, folder)
+    return name_of_url(path) if path.startswith(HTTP) else os.path.relpath(path, folder)
+
+
+def name_of_url(url: str) -> str:
+    """Returns the relative path under which results on the image of a URL are written: its host and its path.
+
+    It never leads out of a folder: empty parts, `.` and `..` are left out, also between backslashes. Neither does it
+    have the password and the query of the URL, which may be secret.
+    """
+    host, _, path = re.sub(r'^\w+://|[?#].*', '', url, flags=re.DOTALL).partition('/')
+    parts = re.split(r'[/\\]', f'{host.rpartition("@")[2]}/{path}')
+    return '/'.join(_short(part) for part in map(visible, parts) if part.strip(' ') not in ('', '.', '..')) or 'image'
+
+
+def _short(part: str) -> str:
+    """The part of a path with at most 180 bytes, its end kept; file systems allow 255 with what is added to it."""
+    content = part.encode(errors='surrogateescape')
+    return part if len(content) <= _MOST_BYTES else content[-_MOST_BYTES:].decode(errors='ignore')
 
 
 def _is_image(source: str) -> bool:
