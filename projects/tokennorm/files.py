@@ -1,13 +1,11 @@
 """Output files and folders, tried before anything long begins and written in one step; the cache directory."""
 
 import json
-import math
 import os
 import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -55,16 +53,8 @@ def as_json(value: Any, **options: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False, **options)
     except ValueError:
-        return json.dumps(finite_or_none(value), allow_nan=False, **options)
-
-
-def finite_or_none(value: Any) -> Any:
-    """Returns a value of JSON with None for numbers that are not finite."""
-    if isinstance(value, Mapping):
-        return {key: finite_or_none(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite_or_none(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        written = json.loads(json.dumps(value, **options), parse_constant=lambda _: None)
+        return json.dumps(written, **options)
 
 
 def check_output_file(path: str | Path) -> None:
