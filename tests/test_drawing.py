@@ -5,9 +5,11 @@ import sys
 import cv2
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from tokennorm import drawing
-from tokennorm.drawing import Text, draw, printable
+from tokennorm.drawing import Text, draw, names_for_matplotlib, printable
 
 
 @pytest.fixture
@@ -127,3 +129,17 @@ def test_texts_cover_no_others():
         inside = (drawn != draw(image, boxes, ['', '', best], colors)).any((1, 2)).nonzero()[0].min()
         assert inside > 40  # in the box
         assert (drawn != draw(image, boxes, ['', second, ''], colors)).any()
+
+
+def test_matplotlib_draws_names_of_every_script(no_system_fonts, recwarn):
+    """mmdet draws with the family sans-serif."""
+    names = names_for_matplotlib(['größe', 'кошка', '红色 x', 'a\x1bb'])
+    assert names == ['größe', 'кошка', r'\u7ea2\u8272 x', r'a\x1bb']
+    figure = Figure()
+    FigureCanvasAgg(figure)
+    for name in names:
+        figure.text(0.1, 0.1, name, family='sans-serif', parse_math=False)
+    figure.canvas.draw()
+    assert not [one for one in recwarn if 'Glyph' in str(one.message)]
+    assert names_for_matplotlib(['cat', 'dog']) == ['cat', 'dog']
+    assert names_for_matplotlib(()) == []

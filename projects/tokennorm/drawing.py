@@ -126,6 +126,19 @@ def _font_file(characters: frozenset[str]) -> str:
     return best
 
 
+def names_for_matplotlib(names: Sequence[str]) -> list[str]:
+    """Has matplotlib draw with a font that has the names' characters; returns them with escapes for what it lacks."""
+    from matplotlib import font_manager, rcParams
+
+    if all(map(str.isascii, names)) or not (file := _font_file(frozenset(''.join(names)))):
+        return [printable(visible(name)) for name in names]
+    font_manager.fontManager.addfont(file)
+    family = font_manager.FontProperties(fname=file).get_name()
+    rcParams['font.sans-serif'] = [family, *(one for one in rcParams['font.sans-serif'] if one != family)]
+    missing = {ord(one): printable(one) for one in set(''.join(names)) - _characters(file)}
+    return [visible(name).translate(missing) for name in names]
+
+
 def draw(
     image: np.ndarray,
     boxes: np.ndarray,

@@ -64,6 +64,7 @@ def evaluate(args: argparse.Namespace) -> None:
     from tokennorm.checkpoints.finding import newest_checkpoint
     from tokennorm.config.build_errors import build_errors
     from tokennorm.config.tree import is_classifier
+    from tokennorm.drawing import names_for_matplotlib
     from tokennorm.engine.data import use_data_folder
     from tokennorm.engine.distributed import end_together
     from tokennorm.engine.hooks.summary import describe_data
@@ -110,6 +111,10 @@ def evaluate(args: argparse.Namespace) -> None:
         dump = DumpResults if classifier else DumpDetResults
         runner.test_evaluator.metrics.append(dump(out_file_path=str(args.out)))
     with build_errors():
+        if (args.show or args.show_dir) and runner.test_loop:  # sets the names for drawings
+            meta = runner.visualizer.dataset_meta or {}
+            names = names_for_matplotlib(meta.get('classes') or ())
+            runner.visualizer.dataset_meta = dict(meta, **dict(classes=names) if names else {})
         metrics = runner.test()
     if args.json and is_first_process():
         values = {name: float(value) for name, value in metrics.items()}  # AP is from 0 to 1, as mmdet has it
