@@ -1,17 +1,145 @@
-"""Drawn boxes: names in other scripts, texts that cover no others."""
+"""Drawn boxes: names in every script, texts that cover no others."""
 
+import sys
+
+import cv2
 import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
-from tokennorm.drawing import draw, printable
+from tokennorm import drawing
+from tokennorm.drawing import Text, draw, names_for_matplotlib, printable
 
 
-def test_names_in_other_scripts_leave_a_mark_on_drawings():
-    assert [printable(name) for name in ('café', 'Łódź', '猫犬')] == ['cafe', '?odz', '??']
+@pytest.fixture
+def no_system_fonts(monkeypatch):
+    """DejaVu Sans only, which matplotlib has."""
+    monkeypatch.setattr('matplotlib.font_manager.findSystemFonts', list)
+    drawing._font_file.cache_clear()
+    yield
+    drawing._font_file.cache_clear()
+
+
+def picture_of(text, size=1.0):
+    picture = np.zeros((60, 600, 3), np.uint8)
+    Text(text, size, 1).draw(picture, 4, 40, (255, 255, 255))
+    return picture
+
+
+@pytest.mark.parametrize(
+    ('text', 'plain'),
+    [
+        ('café', 'cafe'),
+        ('cafe\u0301', 'cafe'),
+        ('Łódź', r'\u0141odz'),
+        ('猫犬', r'\u732b\u72ac'),
+        ('고양이', r'\uace0\uc591\uc774'),
+        ('グリーン', r'\u30b0\u30ea\u30fc\u30f3'),
+        ('ＡＢ', 'AB'),  # noqa: RUF001
+        ('\udce9', r'\udce9'),
+    ],
+)
+def test_names_in_ascii_are_readable(text, plain):
+    assert printable(text) == plain
+
+
+@pytest.mark.parametrize(
+    'text', ['größe', 'Łódź', 'кошка', 'Ελληνικά', 'قطة', 'חתול', 'Հայ', 'tiếng Việt', '½ m²', '→']
+)
+def test_names_of_other_alphabets_are_drawn(no_system_fonts, text):
+    shown = Text(text, 1.0, 1)
+    assert shown.text == text
+    picture = picture_of(text)
+    assert picture.max() == 255
+    rows, columns = picture[..., 0].nonzero()
+    assert columns.min() + 2 >= 4
+    assert columns.max() <= 4 + shown.length
+    assert rows.min() >= 40 - shown.tall
+    assert rows.max() <= 40 + shown.below
+    assert (picture != picture_of(text[:-1] + 'x')).any()
+
+
+def test_letters_with_accents_differ_from_those_without(no_system_fonts):
+    assert (picture_of('größe') != picture_of('grosse')).any()
+    np.testing.assert_array_equal(picture_of('étude'), picture_of('e\u0301tude'))
+
+
+def test_what_no_font_has_is_drawn_as_an_escape(no_system_fonts):
+    assert Text('красный 红色', 1.0, 1).text == r'красный \u7ea2\u8272'
+    assert Text('红色', 1.0, 1).text == r'\u7ea2\u8272'
+    assert Text('a\x1b[31mb\nc', 1.0, 1).text == r'a\x1b[31mb c'
+    assert Text('\udce9', 1.0, 1).text == r'\udce9'
+
+
+def test_a_font_of_the_system_draws_what_dejavu_lacks(tmp_path, monkeypatch):
+    """The first font with most of the characters; damaged ones are passed over."""
+    (tmp_path / 'a.ttf').write_bytes(b'no font')
+    monkeypatch.setattr(drawing, '_face', lambda file, pixels: open(file, 'rb').close())
+    has = {'DejaVuSans.ttf': 'abc', 'b-Bold.ttf': '红色a', 'c.ttf': '红a', 'd.otf': '红色a', 'e.ttf': '红色abc'}
+    monkeypatch.setattr(drawing, '_characters', lambda file: frozenset(has[file.rpartition('/')[2]]))
+    for name in list(has)[1:]:
+        (tmp_path / name).touch()
+    monkeypatch.setattr('matplotlib.font_manager.findSystemFonts', lambda: [str(path) for path in tmp_path.iterdir()])
+    for text, file in (('ab', 'DejaVuSans.ttf'), ('红色', 'd.otf'), ('红色b', 'e.ttf'), ('x红', 'c.ttf')):
+        drawing._font_file.cache_clear()
+        monkeypatch.setitem(has, 'a.ttf', '')
+        assert drawing._font_file(frozenset(text)).endswith(file), text
+    drawing._font_file.cache_clear()
+
+
+def test_without_pillow_names_are_drawn_in_ascii(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'PIL', None)
+    drawing._font_file.cache_clear()
+    assert Text('größe', 1.0, 1).text == r'gro\xdfe'
+    assert picture_of('größe').max() == 255
+    drawing._font_file.cache_clear()
+
+
+def test_ascii_is_drawn_as_opencv_does():
+    expected = np.zeros((60, 600, 3), np.uint8)
+    cv2.putText(expected, 'cat 0.87', (4, 40), cv2.FONT_HERSHEY_SIMPLEX, 1.0, (255, 255, 255), 1, cv2.LINE_AA)
+    np.testing.assert_array_equal(picture_of('cat 0.87'), expected)
+
+
+@pytest.mark.parametrize('at', [(-300, -5), (-10, 3), (590, 40), (700, 40), (5, 90), (0, -90)])
+def test_texts_at_the_borders(at):
+    whole, part = np.zeros((300, 1500, 3), np.uint8), np.zeros((60, 600, 3), np.uint8)
+    text = Text('größe und кошка', 1.0, 1)
+    text.draw(whole, at[0] + 400, at[1] + 100, (255, 255, 255))
+    text.draw(part, *at, (255, 255, 255))
+    np.testing.assert_array_equal(part, whole[100:160, 400:1000])
+
+
+def test_a_dark_border_surrounds_names():
+    picture = np.full((60, 600, 3), 255, np.uint8)
+    text = Text('größe', 1.0, 1)
+    text.draw(picture, 4, 40, (0, 0, 0), border=1)
+    bordered = (picture < 128).any(-1)
+    text.draw(picture, 4, 40, (255, 255, 255))
+    assert ((picture > 128).all(-1) & bordered).any()
+    assert (picture < 128).any()
 
 
 def test_texts_cover_no_others():
     image, boxes, colors = np.zeros((120, 200, 3), np.uint8), np.tile([20, 40, 180, 110], (3, 1)), [(0, 0, 255)] * 3
-    drawn = draw(image, boxes, ['worst', 'second', 'best'], colors)
-    np.testing.assert_array_equal(drawn, draw(image, boxes, ['', 'second', 'best'], colors))
-    assert (drawn != draw(image, boxes, ['', '', 'best'], colors)).any((1, 2)).nonzero()[0].min() > 40  # in the box
-    assert (drawn != draw(image, boxes, ['', 'second', ''], colors)).any()
+    for worst, second, best in (('worst', 'second', 'best'), ('größe', 'кошка', 'café')):
+        drawn = draw(image, boxes, [worst, second, best], colors)
+        np.testing.assert_array_equal(drawn, draw(image, boxes, ['', second, best], colors))
+        inside = (drawn != draw(image, boxes, ['', '', best], colors)).any((1, 2)).nonzero()[0].min()
+        assert inside > 40  # in the box
+        assert (drawn != draw(image, boxes, ['', second, ''], colors)).any()
+
+
+def test_matplotlib_draws_names_of_every_script(no_system_fonts, recwarn):
+    """mmdet draws with the family sans-serif."""
+    names = names_for_matplotlib(['größe', 'кошка', '红色 x', 'a\x1bb'])
+    assert names == ['größe', 'кошка', r'\u7ea2\u8272 x', r'a\x1bb']
+    figure = Figure()
+    FigureCanvasAgg(figure)
+    for name in names:
+        figure.text(0.1, 0.1, name, family='sans-serif', parse_math=False)
+    figure.canvas.draw()
+    assert not [one for one in recwarn if 'Glyph' in str(one.message)]
+    assert names_for_matplotlib(['cat', 'dog']) == ['cat', 'dog']
+    assert names_for_matplotlib(()) == []

@@ -1,11 +1,18 @@
-"""Draws boxes, masks and short texts on images, with numpy and OpenCV."""
+"""Draws boxes, masks and short texts on images, with numpy and OpenCV; texts beyond ASCII also with Pillow."""
 
 import colorsys
+import os
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
 
 import cv2
 import numpy as np
+
+from tokennorm.console import visible
 
 Color = tuple[int, int, int]
 
@@ -17,9 +24,119 @@ def color_of(label: int) -> Color:
 
 
 def printable(text: str) -> str:
-    """Returns a text in the characters that OpenCV's font has: without accents, and ? for others."""
-    plain = (one for one in unicodedata.normalize('NFKD', text) if not unicodedata.combining(one))
-    return ''.join(plain).encode('ascii', 'replace').decode()
+    r"""Returns a text in ASCII: without accents, and with escapes such as `\u7ea2` for other characters."""
+    return ''.join(map(_plain, unicodedata.normalize('NFC', text)))
+
+
+def _plain(character: str) -> str:
+    base = ''.join(one for one in unicodedata.normalize('NFKD', character) if not unicodedata.combining(one))
+    return base if base and base.isascii() else character.encode('ascii', 'backslashreplace').decode()
+
+
+class Text:
+    """A line of text in any script, to be measured and drawn.
+
+    ASCII is drawn with OpenCV's font. Other texts need Pillow and a font file with their characters: DejaVu Sans, which
+    matplotlib has, or one of the system. What no font has is drawn as an escape such as `\\u7ea2`.
+
+    Args:
+        text: The text. Control characters are drawn as escapes.
+        size: Scale of OpenCV's font, whose capitals are 21 pixels high at 1.
+        line: Width of OpenCV's strokes in pixels.
+
+    Attributes:
+        length: Width in pixels.
+        tall: Height above the base line in pixels.
+        below: Depth below the base line in pixels.
+    """
+
+    def __init__(self, text: str, size: float, line: int) -> None:
+        text = unicodedata.normalize('NFC', visible(' '.join(text.split())))
+        self.size, self.line, self.font = size, line, None
+        if not text.isascii() and (file := _font_file(frozenset(text))):
+            missing = {ord(one): printable(one) for one in set(text) - _characters(file)}
+            self.text, self.font = text.translate(missing), (file, max(12, round(29 * size)))
+            (left, top, right, bottom), _ = _pixels(self.font, self.text, 0)
+            self.length, self.tall, self.below = max(right, right - left), -top, bottom
+        else:
+            self.text = printable(text)
+            (self.length, self.tall), self.below = cv2.getTextSize(self.text, cv2.FONT_HERSHEY_SIMPLEX, size, line)
+
+    def draw(self, picture: np.ndarray, x: int, y: int, color: Color, border: int = 0) -> None:
+        """Draws the text on a picture (H, W, 3) uint8, its base line at y, with strokes that are wider by 2 borders."""
+        if self.font is None:
+            wide = self.line + 2 * border
+            cv2.putText(picture, self.text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, self.size, color, wide, cv2.LINE_AA)
+            return
+        (left, top, *_), opacity = _pixels(self.font, self.text, border)
+        left, top = x + left, y + top
+        height, width = opacity.shape
+        rows, columns = (slice(max(at, 0), max(at + length, 0)) for at, length in ((top, height), (left, width)))
+        place = picture[rows, columns]
+        seen = opacity[rows.start - top :, columns.start - left :][: place.shape[0], : place.shape[1], None] / 255.0
+        place[:] = np.rint(place * (1 - seen) + np.array(color) * seen)
+
+
+@lru_cache(4096)
+def _pixels(font: tuple[str, int], text: str, border: int) -> tuple[tuple[int, int, int, int], np.ndarray]:
+    """The box of a drawn text, of x and y from the beginning of its base line, and the opacity of its pixels, uint8."""
+    from PIL import Image, ImageDraw
+
+    face, options = _face(*font), dict(anchor='ls', stroke_width=border)
+    left, top, right, bottom = (int(np.floor(one)) for one in face.getbbox(text, **options))
+    box = left - 1, top - 1, right + 2, bottom + 2
+    image = Image.new('L', (box[2] - box[0], box[3] - box[1]))
+    ImageDraw.Draw(image).text((-box[0], -box[1]), text, 255, face, **options)
+    return box, np.asarray(image)
+
+
+@lru_cache
+def _face(file: str, pixels: int) -> Any:
+    from PIL import ImageFont
+
+    return ImageFont.truetype(file, pixels)
+
+
+@lru_cache
+def _characters(file: str) -> frozenset[str]:
+    from matplotlib.ft2font import FT2Font
+
+    return frozenset(map(chr, FT2Font(file).get_charmap())) | {' '}
+
+
+@lru_cache
+def _font_file(characters: frozenset[str]) -> str:
+    """The first font file with most of the characters: DejaVu Sans, then those of the system; '' without a font."""
+    try:
+        import matplotlib
+        from matplotlib.font_manager import findSystemFonts
+        from PIL import ImageFont  # noqa: F401
+    except ImportError:
+        return ''
+    best, count = '', -1
+    styled = re.compile('bold|italic|oblique|mono|black|light|thin|condensed|narrow', re.IGNORECASE)
+    others = sorted(findSystemFonts(), key=lambda path: (bool(styled.search(os.path.basename(path))), path))
+    for file in (os.path.join(matplotlib.get_data_path(), 'fonts', 'ttf', 'DejaVuSans.ttf'), *others):
+        with suppress(OSError, RuntimeError, ValueError):  # bitmaps only, or damaged
+            _face(file, 12)
+            if (found := len(characters & _characters(file))) > count:
+                best, count = file, found
+        if count == len(characters):
+            break
+    return best
+
+
+def names_for_matplotlib(names: Sequence[str]) -> list[str]:
+    """Has matplotlib draw with a font that has the names' characters; returns them with escapes for what it lacks."""
+    from matplotlib import font_manager, rcParams
+
+    if all(map(str.isascii, names)) or not (file := _font_file(frozenset(''.join(names)))):
+        return [printable(visible(name)) for name in names]
+    font_manager.fontManager.addfont(file)
+    family = font_manager.FontProperties(fname=file).get_name()
+    rcParams['font.sans-serif'] = [family, *(one for one in rcParams['font.sans-serif'] if one != family)]
+    missing = {ord(one): printable(one) for one in set(''.join(names)) - _characters(file)}
+    return [visible(name).translate(missing) for name in names]
 
 
 def draw(
@@ -51,14 +168,14 @@ def draw(
         cv2.rectangle(picture, (left, top), (right, bottom), color, thickness)
     taken = np.zeros((height, width), bool)  # by texts
     for (left, top, *_), text in reversed(list(zip(corners.astype(int).tolist(), texts, strict=True))):
-        text = printable(text)
-        (length, tall), below = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, size, line)
+        shown = Text(text, size, line)
+        length, tall, below = shown.length, shown.tall, shown.below
         x, above = max(min(left, width - length) + 1, 1), max(top - 2 * thickness, tall + 2)
         for y in (above, max(above, top) + tall + 2 * thickness):
             area = np.s_[max(y - tall, 0) : y + below, x : x + length]
             if not taken[area].any():
                 taken[area] = True
-                for shade, wide in (((0, 0, 0), line + 2), ((255, 255, 255), line)):
-                    cv2.putText(picture, text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, size, shade, wide, cv2.LINE_AA)
+                shown.draw(picture, x, y, (0, 0, 0), border=1)
+                shown.draw(picture, x, y, (255, 255, 255))
                 break
     return picture

@@ -21,6 +21,7 @@ from tokennorm.datasets.splits import SPLIT_WORDS
 from tokennorm.environment import FORKS, check_mmcv_ops, distributions_of, version_of
 from tokennorm.evaluation.analysis import TIDE, Evaluation, evaluate, select_categories
 from tokennorm.evaluation.results import CocoResults
+from tokennorm.files import as_json
 from tokennorm.report import figures
 from tokennorm.report.gallery import Gallery
 from tokennorm.report.scalars import Curve, read_scalars
@@ -66,7 +67,7 @@ def write_report(
         image_ids: Images that were read; None is all of the file.
     """
     path = Path(path)
-    content = json.loads(Path(ann_file).read_text())
+    content = json.loads(Path(ann_file).read_bytes())
     ground_truth = select_categories(content, category_ids, image_ids)
     is_whole = len(ground_truth['images']) == len(content['images'])
     results = {kind: evaluate(ground_truth, found, kind, max_detections) for kind, found in detections.items()}
@@ -114,10 +115,10 @@ def write_report(
     path.parent.mkdir(parents=True, exist_ok=True)
     for kind, found in detections.items():
         found.write(path.with_suffix(f'.{kind}.json'))
-    path.with_suffix('.json').write_text(json.dumps(numbers, indent=1))
+    path.with_suffix('.json').write_text(as_json(numbers, indent=1), encoding='utf-8')
     thresholds = dict(classes=main.class_thresholds(), checkpoint=checkpoint, chosen=_CHOSEN)
-    path.with_name('thresholds.json').write_text(json.dumps(thresholds, indent=1))
-    path.write_text(page)
+    path.with_name('thresholds.json').write_text(as_json(thresholds, indent=1), encoding='utf-8')
+    path.write_text(page, encoding='utf-8', errors='backslashreplace')  # a file name may be any bytes
     return numbers
 
 
