@@ -82,7 +82,8 @@ def _pixels(font: tuple[str, int], text: str, border: int) -> tuple[tuple[int, i
     """The box of a drawn text, of x and y from the beginning of its base line, and the opacity of its pixels, uint8."""
     from PIL import Image, ImageDraw
 
-    face, options = _face(*font), dict(anchor='ls', stroke_width=border)
+    face = _face(*font)
+    options: dict[str, Any] = dict(anchor='ls', stroke_width=border)
     left, top, right, bottom = (int(np.floor(one)) for one in face.getbbox(text, **options))
     box = left - 1, top - 1, right + 2, bottom + 2
     image = Image.new('L', (box[2] - box[0], box[3] - box[1]))
