@@ -46,7 +46,7 @@ def write_atomically(path: str | Path, content: bytes) -> None:
 
 
 def as_json(value: Any, **options: Any) -> str:
-    """Returns a value as JSON, which has no NaN and no infinity: null stands in their place.
+    """Returns a value as JSON, which has no NaN and no infinity: these are null.
 
     The options are those of `json.dumps`.
     """

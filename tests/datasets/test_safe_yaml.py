@@ -26,7 +26,7 @@ def bomb(levels, width=9):
     ],
 )  # fmt: skip
 def test_anchors_that_multiply_are_refused(text):
-    with pytest.raises(yaml.YAMLError, match=r'stand for .e\+.. more entries'):
+    with pytest.raises(yaml.YAMLError, match=r'expand to .e\+.. more entries'):
         check_aliases(text)
 
 

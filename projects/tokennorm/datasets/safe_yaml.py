@@ -1,12 +1,12 @@
-"""Refuses YAML whose anchors repeat each other, before it is read: 300 bytes of them may stand for gigabytes."""
+"""Refuses YAML whose anchors repeat each other, before it is read: 300 bytes of them may expand to gigabytes."""
 
 import yaml
 
-_MOST_REPEATED = 100_000  # entries that aliases stand for; a list of classes that two keys share has thousands
+_MOST_REPEATED = 100_000  # entries that aliases expand to; a list of classes that two keys share has thousands
 
 
 def check_aliases(text: str) -> None:
-    """Raises `yaml.YAMLError` if the aliases of a text stand for too many entries, or for what they are in.
+    """Raises `yaml.YAMLError` if the aliases of a text expand to too many entries, or to what they are in.
 
     Nodes are counted as they would be written out, which takes no time: each anchor is counted once.
     """
@@ -26,4 +26,4 @@ def check_aliases(text: str) -> None:
         return total
 
     if (repeated := size_of(root) - len(sizes)) > _MOST_REPEATED:
-        raise yaml.YAMLError(f'its anchors stand for {repeated:.0e} more entries than are written')
+        raise yaml.YAMLError(f'its anchors expand to {repeated:.0e} more entries than are written')
