@@ -18,7 +18,6 @@ ELSEWHERE = {  # modules that are tested with others of their kind
     'cli/split': 'datasets/test_splitting',
     'engine/resume/random_state': 'engine/resume/test_processes',
     'evaluation/results': 'evaluation/test_coco_metric',
-    'engine/augmentation': 'stories/test_training_crops',
     **{f'engine/rules/{name}': 'rules/test_training_rules' for name in ('built', 'data', 'model', 'training')},
     **dict.fromkeys(
         ['datasets/coco/columns', 'datasets/coco/rules', 'datasets/tally', 'findings/data_rules'],

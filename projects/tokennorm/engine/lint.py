@@ -49,7 +49,7 @@ def lint(name: str | Path, allow: tuple[str, ...] = (), strict: bool = False) ->
 
 
 def _is_there(cfg: Config, split: str) -> bool:
-    """Returns whether all files of a split exist; a split at a URL is not there."""
+    """Returns whether all files of a split exist; a split at a URL is not checked."""
     count = str(cfg[f'{split}_dataloader']).count('ann_file')
     paths = [path for _, _, path in annotation_files(cfg, (split,))]
     return bool(paths or not count) and all(path.exists() for path in paths)
@@ -75,7 +75,7 @@ def build_parts(cfg: Config, there: list[str]) -> Built:
 
 
 def _datasets(cfg: Config, there: list[str]) -> Iterator[tuple[str, Any]]:
-    """Yields the datasets by split. Where the data is not there, they have their classes and their pipeline only."""
+    """Yields the datasets by split. Where the data does not exist, they have their classes and their pipeline only."""
     for split in SPLITS:
         dataset = (cfg.get(f'{split}_dataloader') or {}).get('dataset')
         parts = [part for _, part in walk(dataset) if {'dataset', 'datasets', 'ann_file'} & set(part)]
@@ -94,7 +94,7 @@ def _hook(cfg: Any) -> Any:
 
 
 def _metrics(cfg: Config, split: str) -> Iterator[Any]:
-    """Yields the metrics of a split; for one whose data or package is not there a plain object, which tells nothing."""
+    """Yields the metrics of a split; for one whose data or package is missing a plain object, which tells nothing."""
     for entry in evaluators(cfg, split):
         given = dict(entry)
         if 'ann_file' in given and not Path(str(given['ann_file'])).is_file():
