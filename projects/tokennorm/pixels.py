@@ -28,7 +28,16 @@ _OPENCV = b'\xff\xd8\xff', b'\x89PNG', b'II*\0', b'MM\0*', b'BM', *(b'P%d' % i f
 
 
 class ImageError(ValueError):
-    """An image that cannot be used, with the reason."""
+    """An image that cannot be used.
+
+    Args:
+        reason: Why.
+        path: Its file, which the text then names.
+    """
+
+    def __init__(self, reason: str, path: Any = None) -> None:
+        super().__init__(reason if path is None else f'image {path} cannot be read: {reason}')
+        self.reason = reason
 
 
 def as_pixels(image: Any) -> np.ndarray:
@@ -73,7 +82,7 @@ def read_image(path: str | os.PathLike) -> np.ndarray:
             return image
     except (OSError, ValueError, HTTPException) as error:
         reason = getattr(error, 'strerror', None) or str(error)
-    raise ImageError(f'image {path} cannot be read: {reason}')
+    raise ImageError(reason, path)
 
 
 def begins_as_image(path: str | os.PathLike) -> bool:

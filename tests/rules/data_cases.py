@@ -76,6 +76,13 @@ def crowd_masks(some):
     return change
 
 
+def one_crowd_of_many(c):
+    """As COCO has: 1 of 40 annotations."""
+    first = c['annotations'][0]
+    c['annotations'] += [dict(first, id=50 + i, bbox=[10, 10 + i / 100, 20, 20]) for i in range(32)]
+    first.update(iscrowd=1, segmentation=dict(size=[64, 96], counts=[970, 5, 5169]))
+
+
 def by_rows(c):
     crowd_masks(0)(c)
     for one in c['annotations']:
@@ -519,7 +526,12 @@ CASES = {
                 )(root),
             ),
         ],
-        [coco(objects(*[dict(iscrowd=1)] * 2)), coco(crowd_masks(0)), voc('<difficult>0</difficult>')],
+        [
+            coco(one_crowd_of_many),
+            coco(objects(*[dict(iscrowd=1)] * 2)),
+            coco(crowd_masks(0)),
+            voc('<difficult>0</difficult>'),
+        ],
     ),
     'repeated-object': Case(
         [coco(lambda c: c['annotations'].append(dict(c['annotations'][0], id=50))), yolo([BOX, BOX])],

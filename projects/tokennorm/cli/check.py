@@ -60,7 +60,8 @@ def main(argv: list[str]) -> None:
         )
         texts = dict(errors=errors, warnings=found.of('warning'), mask_errors=of_masks)
         lines = {key: [str(one) for one in some] for key, some in texts.items()}
-        print_json(dict(splits=counts, findings=[one.as_dict() for one in found], **lines))
+        shown = [one.as_dict() for one in found if args.masks or one.rule.about != 'masks']
+        print_json(dict(splits=counts, findings=shown, **lines))
     if count := len(found.of('error', args.masks)):
         problems = f'{count} problems' if count > 1 else '1 problem'
         raise SystemExit(f'error: {problems} that would break training or evaluation, listed above')

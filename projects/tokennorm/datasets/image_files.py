@@ -96,9 +96,10 @@ def _end_with_parent(parent: int) -> None:
 
 
 def map_files(function: Callable[[Any], Any], items: Sequence[Any], what: str) -> Iterator[Any]:
-    """Begins to compute a function of each item, in processes for many items, and returns the results in their order.
+    """Maps a function over items in a pool, of processes for many items. Returns the results in order.
 
-    Many items show a progress bar. The processes end with this one, however it ends.
+    The work begins at once, before the results are read. Many items show a progress bar. The processes end with this
+    one, however it ends.
     """
     from rich.progress import track
 
@@ -153,5 +154,5 @@ def open_image(folder: Path, name: str) -> tuple[str, tuple[int, int], bool]:
         with suppress(OSError), open(path, 'rb') as file:
             if file.read(24) == b'version https://git-lfs.':
                 return 'that are pointers of Git LFS (`git lfs pull` gets them)', (0, 0), False
-        return f'that cannot be used ({str(error).partition(" cannot be read: ")[2]})', (0, 0), False
+        return f'that cannot be used ({error.reason})', (0, 0), False
     return '', image.shape[1::-1], turn in range(2, 9)

@@ -88,7 +88,7 @@ def _read(path: str) -> np.ndarray | ImageError:
     try:
         return read_image(path)
     except ImageError as error:
-        return ImageError(str(error).partition(' cannot be read: ')[2])
+        return ImageError(error.reason)
 
 
 def _name(path: str, folder: str) -> str:
