@@ -1,6 +1,5 @@
 """The runner of a training run or an evaluation: built after what breaks most often was checked, and run."""
 
-import logging
 import time
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from tokennorm.config.build_errors import build_errors
 from tokennorm.config.tree import innermost_datasets
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks.data_errors import DataErrorHook
+from tokennorm.engine.hooks.progress import console_handlers
 from tokennorm.engine.repairs import choose_best_metric, limit_detections
 from tokennorm.engine.resume.schedule import use_settings_of_run
 from tokennorm.engine.resume.training_state import make_resumable, restart_epoch
@@ -28,7 +28,7 @@ from tokennorm.files import make_output_dir
 from tokennorm.findings import current, refuse
 from tokennorm.messages import UserError
 
-_ROUTINE = (  # of the upstream libraries: long lists, and advice to programmers
+_ROUTINE = (  # of the upstream libraries: long lists, advice to programmers, and paths that the summary has
     'Config:\n',
     'System environment:',
     'Hooks will be executed in the following order',
@@ -39,6 +39,10 @@ _ROUTINE = (  # of the upstream libraries: long lists, and advice to programmers
     'Loads checkpoint by ',
     'is skipped since its requires_grad=False',
     'It is skipped since bypass_duplicate=True',
+    'Checkpoints will be saved to',
+    'Exp name:',
+    'The best checkpoint with',
+    'The previous best checkpoint',
 )
 
 
@@ -46,15 +50,21 @@ class Runner(mmengine.runner.Runner):
     """mmengine's runner with a quiet console.
 
     The console leaves out the config, the environment, and lists of hooks and parameters. The log file in the work
-    directory has them.
+    directory has them. `ProgressHook` shows how training proceeds.
     """
 
     def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
         logger = super().build_logger(*args, **kwargs)
-        for handler in logger.handlers:
-            if not isinstance(handler, logging.FileHandler):
-                handler.addFilter(lambda record: not any(text in record.getMessage()[:200] for text in _ROUTINE))
+        for handler in console_handlers(logger):
+            handler.addFilter(lambda record: not any(text in record.getMessage()[:200] for text in _ROUTINE))
         return logger
+
+    def train(self) -> nn.Module:
+        """Trains. Hooks with a method `on_exit` are called at the end, also after an error or an interruption."""
+        try:
+            return super().train()
+        finally:
+            self.call_hook('on_exit')
 
     def wrap_model(self, model_wrapper_cfg: Any, model: nn.Module) -> nn.Module:
         """Wraps a model. `sync_bn` would replace a batch norm of timm and leave out the activation inside."""
