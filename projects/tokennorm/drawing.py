@@ -35,17 +35,18 @@ def draw(
     colors: Sequence[Color],
     masks: Iterable[np.ndarray | None] = (),
     text_size: float | None = None,
+    thickness: int | None = None,
 ) -> np.ndarray:
     """Returns a copy of an image (H, W, 3) uint8 BGR with boxes (N, 4) of corners, texts on plates, and masks.
 
     Later boxes are drawn over earlier ones. The plate of a text is above its box, or where it covers the least of the
     plates of later boxes: inside the box, below it or beside it. A mask, bool (H, W), is filled at half strength; None
-    leaves it out. `text_size` is that of OpenCV's font; by default it fits the image.
+    leaves it out. `text_size` is that of OpenCV's font, `thickness` that of the boxes; by default they fit the image.
     """
     picture = np.array(image, order='C')
     height, width = image.shape[:2]
     long = max(height, width)
-    thickness = max(2, round(long / 320))
+    thickness = thickness or max(2, round(long / 320))
     pixels = max(11, round(_PIXELS * (text_size or max(0.4, long / 1200))))
     for mask, color in zip(masks, colors, strict=False):
         if mask is not None:

@@ -46,12 +46,12 @@ def test_drawn_shapes_are_where_the_objects_are():
         Shape(np.array([220.0, 100, 60, 40]), '', 'false', mask),
         Shape(np.array([10.0, 10, 20, 20]), '', 'found'),
     ]
-    uri = as_uri(pixels, shapes, (200, 80, 120, 120))  # enlarged four times
+    uri = as_uri(pixels, shapes, (200, 80, 120, 120))  # enlarged five times and a third
     drawn = cv2.imdecode(np.frombuffer(base64.b64decode(uri.partition(',')[2]), np.uint8), cv2.IMREAD_COLOR)
-    assert drawn.shape == (480, 480, 3)
+    assert drawn.shape == (640, 640, 3)
     red = drawn[..., 2].astype(int) - drawn[..., 1] > 60
     rows, columns = np.nonzero(red)
-    assert (rows.min(), rows.max()) == (pytest.approx(80, abs=3), pytest.approx(240, abs=3))
-    assert (columns.min(), columns.max()) == (pytest.approx(80, abs=3), pytest.approx(320, abs=3))
-    assert drawn[160, 160, 2] > 100 > drawn[230, 300, 2]  # in the mask, and in the box beside it
+    assert (rows.min(), rows.max()) == (pytest.approx(107, abs=3), pytest.approx(320, abs=3))
+    assert (columns.min(), columns.max()) == (pytest.approx(107, abs=3), pytest.approx(427, abs=3))
+    assert drawn[213, 213, 2] > 100 > drawn[307, 400, 2]  # in the mask, and in the box beside it
     assert (drawn[..., 1] < 120).all()  # the other one is outside

@@ -20,7 +20,7 @@ from tokennorm.files import write_atomically
 from tokennorm.registry import HOOKS
 
 FILE = 'train_batches.jpg'
-LONG_SIDE = 416  # pixels of a drawn image, at most
+LONG_SIDE = 320  # pixels of a drawn image
 WHITE = (255, 255, 255)
 
 
@@ -111,9 +111,9 @@ def undo_normalization(preprocessor: nn.Module, inputs: Tensor) -> np.ndarray:
 def _draw_sample(pixels: np.ndarray, sample: Any, names: Any) -> np.ndarray:
     """Draws the objects of one image, or the class of a classifier's."""
     height, width = pixels.shape[:2]
-    scale = min(1.0, LONG_SIDE / max(height, width))
+    scale = LONG_SIDE / max(height, width)
     size = max(1, round(width * scale)), max(1, round(height * scale))
-    small = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA) if scale < 1 else pixels
+    small = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC)
     boxes, texts, colors, masks = [np.zeros((0, 4))], [], [], []
     for key in ('gt_instances', 'ignored_instances'):
         found = getattr(sample, key, None)
