@@ -19,6 +19,7 @@ from tokennorm.evaluation.analysis import Evaluation, ImageErrors
 
 LONG_SIDE = 640  # pixels of an embedded image
 TEXT, LINE = 0.75, 4  # size of OpenCV's font, and pixels of a box: the page shows images at half their size
+MANY, SMALL = 20, 0.5  # shapes from which on texts are smaller
 # BGR, as in style.css: of objects 'found', 'missed' and 'crowd', and of detections 'right' and 'false'
 _GREEN, _ORANGE, _RED, _WHITE = (94, 197, 34), (60, 146, 251), (94, 63, 244), (255, 255, 255)
 COLORS = dict(found=_GREEN, right=_GREEN, missed=_ORANGE, false=_RED, crowd=_WHITE)
@@ -157,6 +158,6 @@ def as_uri(pixels: np.ndarray, shapes: list[Shape], view: tuple[int, int, int, i
     masks = [shapes[i].mask for i in inside]
     small = [m if m is None else cv2.resize(m[y : y + h, x : x + w].astype(np.uint8), size) > 0 for m in masks]
     texts = [shapes[i].text for i in inside]
-    drawn = draw(region, boxes[inside] * scale, texts, [COLORS[shapes[i].state] for i in inside], small, TEXT, LINE)
+    drawn = draw(region, boxes[inside] * scale, texts, [COLORS[shapes[i].state] for i in inside], small, TEXT if len(inside) <= MANY else SMALL, LINE)
     data = cv2.imencode('.jpg', drawn, [cv2.IMWRITE_JPEG_QUALITY, 75])[1]
     return 'data:image/jpeg;base64,' + base64.b64encode(data.tobytes()).decode()
