@@ -13,35 +13,37 @@ from tokennorm.version import __version__
 _MARK = '<!-- tokennorm: card of {} -->'
 _SUMMARY = {'mAP': 'AP', 'mAP_50': 'AP50', 'mAP_75': 'AP75'}
 _KINDS = {'bbox': 'box', 'segm': 'mask'}
-_INPUTS = (
-    'Inputs: `images`, float32 (batch, 3, height, width), pixels from 0 to 255 with channels in the order {color}; the '
-    'file normalizes them. `sizes`, int64 (batch, 2), height and width of each image without its padding. Outputs: '
-    '`boxes` (left, top, right, bottom in pixels of the input), `scores`, `labels`{masks}, after non-maximum '
-    'suppression.'
-)
 _NUMPY = """\
-import json, cv2, numpy as np, onnxruntime
+import json
+
+import cv2
+import numpy as np
+import onnxruntime
+
 session = onnxruntime.InferenceSession('{name}')
-meta = {{k[10:]: json.loads(v) for k, v in session.get_modelmeta().custom_metadata_map.items()}}
-image = cv2.imread('photo.jpg')
+metadata = session.get_modelmeta().custom_metadata_map
+classes, resize, color = (json.loads(metadata[f'tokennorm.{{key}}']) for key in ('classes', 'resize', 'color'))
+
+image = cv2.imread('image.jpg')
 height, width = image.shape[:2]
 {resize}
-pixels = cv2.resize(image, (new_width, new_height))
-if meta['color'] == 'RGB':
+pixels = cv2.resize(image, size[::-1])
+if color == 'RGB':
     pixels = pixels[..., ::-1]
-pixels = pixels.transpose(2, 0, 1)[None].astype(np.float32)  # 0 to 255, neither normalized nor padded
-sizes = np.array([[new_height, new_width]])
-boxes, scores, labels = session.run(None, dict(images=pixels, sizes=sizes))[:3]
-keep = scores[0] >= {threshold}
-boxes = boxes[0][keep] * ([width / new_width, height / new_height] * 2)
-print(boxes, scores[0][keep], [meta['classes'][i] for i in labels[0][keep]])
-"""
+inputs = dict(
+    images=pixels.transpose(2, 0, 1)[None].astype(np.float32),  # 0 to 255: normalization is inside the file
+    sizes=np.array([size], dtype=np.int64),
+)
+boxes, scores, labels = (found[0] for found in session.run(['boxes', 'scores', 'labels'], inputs))
+keep = scores >= 0.3
+boxes = boxes[keep] * np.array([width / size[1], height / size[0]] * 2)  # left, top, right, bottom
+print(boxes, scores[keep], [classes[label] for label in labels[keep]])
+"""  # that of docs/guides/export.md
 _KEEP_RATIO = """\
-short, long = sorted(meta['resize']['scale'])
-scale = min(long / max(height, width), short / min(height, width))
-new_height, new_width = int(height * scale + .5), int(width * scale + .5)"""
-_FIXED = "new_width, new_height = meta['resize']['scale']"
-_SAME = 'new_height, new_width = height, width'
+scale = min(max(resize['scale']) / max(height, width), min(resize['scale']) / min(height, width))
+size = int(height * scale + 0.5), int(width * scale + 0.5)"""
+_FIXED = "size = resize['scale'][1], resize['scale'][0]"
+_SAME = 'size = height, width'
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,7 @@ def write_card(card: Card) -> Path:
 def _head(card: Card) -> list[str]:
     """The lines that Hugging Face reads."""
     detects = card.metadata is not None or card.report is not None
-    task = [f'pipeline_tag: {"object-detection" if detects else "image-classification"}'] if detects else []
-    lines = ['---', 'library_name: tokennorm', *task]
+    lines = ['---', 'library_name: tokennorm', *['pipeline_tag: object-detection'] * detects]
     lines += [f'license: {card.license.lower()}'] if card.license else []
     return [*lines, '---']
 
@@ -138,10 +139,16 @@ def _thresholds(result: Mapping[str, Any]) -> list[str]:
 def _use(card: Card) -> list[str]:
     name, lines = card.file.name, []
     if card.metadata is not None:
-        masks = ', `masks`' if card.metadata.get('mask_threshold') is not None else ''
-        lines += [_INPUTS.format(color=card.metadata['color'], masks=masks), '']
+        lines += [*(f'- {line}' for line in card.metadata['use'].splitlines()), '']
         if card.file.suffix == '.onnx':
-            lines += ['With onnxruntime, NumPy and OpenCV only:', '', '```python', numpy_lines(card).rstrip(), '```', '']
+            lines += [
+                'With onnxruntime, NumPy and OpenCV only:',
+                '',
+                '```python',
+                numpy_lines(card).rstrip(),
+                '```',
+                '',
+            ]
     lines += ['With TokenNorm:', '', '```bash', f'tokennorm predict {name} photo.jpg', '```']
     if card.metadata is None:
         lines += ['', '```python', 'import tokennorm', f"detector = tokennorm.Detector('{name}')", '```']
@@ -150,8 +157,6 @@ def _use(card: Card) -> list[str]:
 
 def numpy_lines(card: Card) -> str:
     """Returns a program that detects objects in a photograph with an ONNX file, without TokenNorm or PyTorch."""
-    metadata = card.metadata or {}
-    rule, thresholds = metadata.get('resize'), metadata.get('thresholds')
+    rule = (card.metadata or {}).get('resize')
     resize = _SAME if rule is None else _KEEP_RATIO if rule['keep_ratio'] else _FIXED
-    threshold = "np.array(meta['thresholds'])[labels[0]]" if thresholds else '0.3'
-    return _NUMPY.format(name=card.file.name, resize=resize, threshold=threshold)
+    return _NUMPY.format(name=card.file.name, resize=resize)

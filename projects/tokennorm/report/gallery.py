@@ -158,6 +158,7 @@ def as_uri(pixels: np.ndarray, shapes: list[Shape], view: tuple[int, int, int, i
     masks = [shapes[i].mask for i in inside]
     small = [m if m is None else cv2.resize(m[y : y + h, x : x + w].astype(np.uint8), size) > 0 for m in masks]
     texts = [shapes[i].text for i in inside]
-    drawn = draw(region, boxes[inside] * scale, texts, [COLORS[shapes[i].state] for i in inside], small, TEXT if len(inside) <= MANY else SMALL, LINE)
+    colors, text_size = [COLORS[shapes[i].state] for i in inside], TEXT if len(inside) <= MANY else SMALL
+    drawn = draw(region, boxes[inside] * scale, texts, colors, small, text_size, LINE)
     data = cv2.imencode('.jpg', drawn, [cv2.IMWRITE_JPEG_QUALITY, 75])[1]
     return 'data:image/jpeg;base64,' + base64.b64encode(data.tobytes()).decode()

@@ -77,9 +77,9 @@ class ReportHook(Hook):
         """Writes the page of a run that goes on. The last one has a warning if there cannot be any."""
         began, interval = time.time(), time.time() - self.validated
         self.validated = began
-        if self.cost > MOST_TIME * (began - self.written):
-            return
         loop = runner.train_loop
+        if self.cost > MOST_TIME * (began - self.written) or loop.iter >= loop.max_iters:  # the whole report follows
+            return
         by_epoch = isinstance(loop, EpochBasedTrainLoop)
         at = f'epoch {loop.epoch} of {loop.max_epochs}' if by_epoch else f'iteration {loop.iter} of {loop.max_iters}'
         name, detections = self.best or (f'validation after {at.partition(" of ")[0]}', None)
