@@ -122,11 +122,13 @@ def test_validations_that_are_left():
 
 
 def test_scores_and_times_for_people():
-    names = ('coco/bbox_mAP', 'coco/segm_mAP', 'accuracy/top1')
-    assert [named_score(name, value) for name, value in zip(names, (0.457, 0.4, 78.25), strict=True)] == [
+    names = ('coco/bbox_mAP', 'coco/segm_mAP', 'accuracy/top1', 'mine/bbox_mAP_50', 'coco/AR@100')
+    assert [named_score(name, value) for name, value in zip(names, (0.457, 0.4, 78.25, 0.7, 0.602), strict=True)] == [
         'AP 45.7',
         'mask AP 40.0',
         'top-1 78.2',
+        'AP50 70.0',
+        'AR@100 60.2',
     ]
     assert [duration(seconds) for seconds in (-1, 59.4, 65, 3600 * 3 + 61)] == ['0 s', '59 s', '1:05 min', '3:01 h']
     assert ProgressHook('coco/bbox_mAP')._results({'coco/bbox_mAP': math.nan}) == []

@@ -229,10 +229,13 @@ def validations_left(done: int, end: int, begin: int, interval: int) -> int:
 
 
 def named_score(metric: str, value: float) -> str:
-    """Returns a metric for people: 'AP 45.7', 'mask AP 45.7' or 'top-1 78.2'."""
-    if not metric.endswith('_mAP'):
-        return f'{metric.rpartition("/")[2].replace("top1", "top-1")} {value:.1f}'
-    return f'{"mask " * metric.endswith("segm_mAP")}AP {100 * value:.1f}'
+    """Returns a metric for people: 'AP 45.7', 'mask AP 45.7', 'AR@100 60.2' or 'top-1 78.2'; COCO's are from 0 to 1."""
+    name = metric.rpartition('/')[2]
+    if name == 'top1':
+        return f'top-1 {value:.1f}'
+    kind, is_ap, threshold = name.partition('_mAP')
+    shown = f'{"mask " * (kind == "segm")}AP{threshold.removeprefix("_")}' if is_ap else name
+    return f'{shown} {100 * value:.1f}'
 
 
 def duration(seconds: float) -> str:
