@@ -64,7 +64,7 @@ def runner(opened: onnxruntime.InferenceSession, inputs: tuple[Tensor, ...]) -> 
 def operators(profile: str) -> str:
     """Returns the operators of a profile with their share of the time, the largest first."""
     durations, kinds = collections.defaultdict(list), {}
-    for event in json.loads(Path(profile).read_text()):
+    for event in json.loads(Path(profile).read_text(encoding='utf-8')):
         if event.get('cat') == 'Node' and event['name'].endswith('_kernel_time'):
             durations[event['name']].append(event['dur'])
             kinds[event['name']] = event['args']['op_name']

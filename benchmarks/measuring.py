@@ -91,7 +91,7 @@ def print_table(rows: list[dict[str, str]]) -> None:
 
 def write_csv(path: Path, rows: list[dict[str, str]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open('w', newline='') as file:
+    with path.open('w', encoding='utf-8', newline='') as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(rows)

@@ -31,7 +31,7 @@ Samples = list[tuple[float, float]]  # seconds since the start, MiB
 def processes_below(pid: int) -> list[int]:
     """A process and its descendants."""
     try:
-        children = Path(f'/proc/{pid}/task/{pid}/children').read_text().split()
+        children = Path(f'/proc/{pid}/task/{pid}/children').read_text(encoding='utf-8').split()
     except OSError:
         return [pid]
     return [pid] + [below for child in children for below in processes_below(int(child))]
@@ -42,7 +42,7 @@ def mebibytes(pid: int) -> float:
     total = 0
     for process in processes_below(pid):
         try:
-            text = Path(f'/proc/{process}/smaps_rollup').read_text()
+            text = Path(f'/proc/{process}/smaps_rollup').read_text(encoding='utf-8')
         except OSError:  # it has just ended
             continue
         total += sum(map(int, re.findall(r'^Pss_(?:Anon|Shmem):\s+(\d+) kB', text, re.MULTILINE)))

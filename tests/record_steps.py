@@ -22,4 +22,4 @@ class RecordSteps(Hook):
         self.record['steps'].append(dict(images=images, pixels=pixels, loss=outputs['loss'].item()))
 
     def after_train(self, runner):
-        Path(runner.work_dir, f'rank{get_rank()}.json').write_text(json.dumps(self.record))
+        Path(runner.work_dir, f'rank{get_rank()}.json').write_text(json.dumps(self.record), encoding='utf-8')

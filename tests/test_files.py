@@ -1,12 +1,22 @@
 """Output files: whole or as before, folders that can be written to, and the place of the cache."""
 
 import errno
+import json
 import os
 from pathlib import Path
 
 import pytest
 
-from tokennorm.files import cache_directory, check_output_file, in_home, make_output_dir, write_atomically
+from tokennorm.files import (
+    as_json,
+    cache_directory,
+    check_output_file,
+    home_directory,
+    in_home,
+    make_output_dir,
+    temporary_directory,
+    write_atomically,
+)
 from tokennorm.messages import UserError
 
 
@@ -83,3 +93,64 @@ def test_the_place_of_the_cache(variables, expected, monkeypatch):
     for name, value in dict(HOME='/home/me', **variables).items():
         monkeypatch.setenv(name, value)
     assert cache_directory() == Path(expected)
+
+
+def test_json_has_null_for_what_is_not_finite():
+    value = dict(a=float('nan'), b=[1.5, float('inf'), (-float('inf'), 'NaN', None, True)], c={'d': 2})
+    assert json.loads(as_json(value)) == dict(a=None, b=[1.5, None, [None, 'NaN', None, True]], c={'d': 2})
+    assert as_json(value['c'], indent=1) == json.dumps(value['c'], indent=1)
+    with pytest.raises(TypeError):
+        as_json(dict(a=object(), b=float('nan')))
+    assert json.loads(as_json(dict(a=Path('x'), b=float('nan')), default=str)) == dict(a='x', b=None)
+
+
+@pytest.fixture
+def poor_user(tmp_path, monkeypatch):
+    """A user without variables, whose temporary folder is `tmp_path / 't'`."""
+    for name in ('HOME', 'XDG_CACHE_HOME', 'MPLCONFIGDIR', 'TOKENNORM_CACHE', 'USER', 'LOGNAME', 'LNAME', 'USERNAME'):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / 't').mkdir()
+    monkeypatch.setattr('tempfile.tempdir', str(tmp_path / 't'))
+    return tmp_path / 't' / f'tokennorm-{os.getuid()}'
+
+
+def no_such_user(number):
+    raise KeyError(f'getpwuid(): uid not found: {number}')
+
+
+def test_cache_without_a_home(poor_user, monkeypatch):
+    monkeypatch.setattr('pwd.getpwuid', no_such_user)
+    assert home_directory() is None
+    assert cache_directory() == poor_user
+    assert poor_user.stat().st_mode & 0o777 == 0o700
+    assert cache_directory() == poor_user  # again
+
+
+def test_cache_without_permission_in_home(poor_user, tmp_path, monkeypatch):
+    home = tmp_path / 'home'
+    home.mkdir()
+    monkeypatch.setenv('HOME', str(home))
+    assert cache_directory() == home / '.cache' / 'tokennorm'
+    monkeypatch.setattr('os.access', lambda path, mode: Path(path) != home)
+    assert cache_directory() == poor_user
+    (home / '.cache').write_text('a file', encoding='utf-8')
+    monkeypatch.setattr('os.access', lambda path, mode: True)
+    assert cache_directory() == poor_user
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path / 'x'))
+    assert cache_directory() == tmp_path / 'x' / 'tokennorm'
+    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'y'))
+    assert cache_directory() == tmp_path / 'y'
+
+
+@pytest.mark.parametrize('taken', ['link', 'others may write', 'file'])
+def test_a_temporary_folder_of_somebody_else_is_refused(poor_user, tmp_path, taken):
+    (tmp_path / 'elsewhere').mkdir()
+    if taken == 'link':
+        poor_user.symlink_to(tmp_path / 'elsewhere')
+    elif taken == 'file':
+        poor_user.touch()
+    else:
+        poor_user.mkdir()
+        poor_user.chmod(0o777)
+    with pytest.raises(UserError, match='is not a folder of yours only; set TOKENNORM_CACHE'):
+        temporary_directory()

@@ -57,7 +57,7 @@ def main(argv: list[str]) -> None:
         cv2.imwrite(str(work_dir / 'predictions.png'), draw_predictions(runner))
     if not (work_dir / 'report.json').is_file():
         raise UserError(f'{work_dir} has no report of its training run; remove it and rerun')
-    ap = json.loads((work_dir / 'report.json').read_text())['results']['bbox']['summary']
+    ap = json.loads((work_dir / 'report.json').read_text(encoding='utf-8'))['results']['bbox']['summary']
     print(f'\nCOCO AP at the end: {100 * ap["mAP"]:.1f}, AP50: {100 * ap["mAP_50"]:.1f}')
     for file in ('report.html', 'predictions.png'):
         print(f'- {work_dir / file}')

@@ -120,9 +120,9 @@ def main() -> None:
     if args.models:
         print(table(map(row_of, args.models)))
         return
-    text = PAGE.read_text()
+    text = PAGE.read_text(encoding='utf-8')
     start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    PAGE.write_text(f'{text[:start]}\n\n{table(map(row_of, MODELS))}\n{text[end:]}')
+    PAGE.write_text(f'{text[:start]}\n\n{table(map(row_of, MODELS))}\n{text[end:]}', encoding='utf-8')
 
 
 if __name__ == '__main__':

@@ -38,12 +38,14 @@ Entry = dict[str, Any]
 
 def read_results() -> dict[str, dict[str, Entry]]:
     """The entries of configs/results.yml: folder, name of the config, entry."""
-    return yaml.safe_load(RESULTS.read_text())
+    return yaml.safe_load(RESULTS.read_text(encoding='utf-8'))
 
 
 def results_text(results: dict[str, dict[str, Entry]]) -> str:
     """The text of configs/results.yml: its heading, and one line per config."""
-    text = ''.join(line for line in RESULTS.read_text().splitlines(keepends=True) if line.startswith('#'))
+    text = ''.join(
+        line for line in RESULTS.read_text(encoding='utf-8').splitlines(keepends=True) if line.startswith('#')
+    )
     for folder, entries in results.items():
         text += f'{folder}:\n'
         for name, entry in entries.items():
@@ -253,9 +255,9 @@ def main(argv: list[str] | None = None) -> None:
                 if 'flops' not in entry:
                     cfg = Config.fromfile(ROOT / 'configs' / folder / f'{name}.py')
                     entries[name] = count(cfg, IMAGE[NAME.fullmatch(name)['data']]) | entry
-                    RESULTS.write_text(results_text(results))
+                    RESULTS.write_text(results_text(results), encoding='utf-8')
     for path, text in generated(results).items():
-        path.write_text(text)
+        path.write_text(text, encoding='utf-8')
 
 
 if __name__ == '__main__':

@@ -51,7 +51,11 @@ def batch(package: str, config, size: int) -> dict:
     if package == 'mmocr':
         return text_batch(size)
     make = import_module(f'{package}.testing').demo_mm_inputs
-    rotated = dict(use_box_type=True, use_qbox='ConvertBoxType' not in text) if package == 'mmrotate' else {}
+    rotated = (
+        dict(use_box_type=True, use_qbox='ConvertBoxType' not in str(config.train_dataloader))
+        if package == 'mmrotate'
+        else {}
+    )
     if package == 'mmdet':
         rotated = dict(with_mask='mask' in text.lower(), with_semantic='with_seg=True' in text)
     return make(2, [(3, size, size)] * 2, num_items=[5, 3], num_classes=2, **rotated)

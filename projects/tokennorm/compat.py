@@ -21,6 +21,24 @@ def make_mmengine_read_with(read: Callable[..., Any]) -> None:
         checkpoint._safe_torch_load = read
 
 
+def make_mmengine_write_json(as_text: Callable[..., str]) -> None:
+    """Makes mmengine write JSON files with `as_text(value, **options)`, which takes the options of `json.dumps`.
+
+    Its own handler writes NaN, which JSON has not.
+    """
+    from mmengine.fileio import register_handler
+    from mmengine.fileio.handlers import JsonHandler
+    from mmengine.fileio.handlers.json_handler import set_default
+
+    @register_handler('json')
+    class Handler(JsonHandler):
+        def dump_to_fileobj(self, obj: Any, file: Any, **options: Any) -> None:
+            file.write(self.dump_to_str(obj, **options))
+
+        def dump_to_str(self, obj: Any, **options: Any) -> str:
+            return as_text(obj, **dict(default=set_default) | options)
+
+
 def mmengine_reads_its_checkpoints() -> bool:
     """Whether it does with torch 2.6 or newer: the original does not, since its histories are not tensors."""
     from mmengine.runner import checkpoint

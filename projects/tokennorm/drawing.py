@@ -1,19 +1,20 @@
-"""Draws boxes, masks and short texts on images, with numpy, OpenCV and Pillow."""
+"""Draws boxes, masks and short texts on images, with numpy and OpenCV; texts beyond ASCII also with Pillow."""
 
 import colorsys
+import os
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any
 
 import cv2
 import numpy as np
 
-if TYPE_CHECKING:
-    from PIL.ImageFont import FreeTypeFont
+from tokennorm.console import visible
 
 Color = tuple[int, int, int]
-_PIXELS = 29  # of a font whose letters are as tall as those of OpenCV's font of size 1
 
 
 def color_of(label: int) -> Color:
@@ -23,9 +24,119 @@ def color_of(label: int) -> Color:
 
 
 def printable(text: str) -> str:
-    """Returns a text in the characters that OpenCV's font has: without accents, and ? for others."""
-    plain = (one for one in unicodedata.normalize('NFKD', text) if not unicodedata.combining(one))
-    return ''.join(plain).encode('ascii', 'replace').decode()
+    r"""Returns a text in ASCII: without accents, and with escapes such as `\u7ea2` for other characters."""
+    return ''.join(map(_plain, unicodedata.normalize('NFC', text)))
+
+
+def _plain(character: str) -> str:
+    base = ''.join(one for one in unicodedata.normalize('NFKD', character) if not unicodedata.combining(one))
+    return base if base and base.isascii() else character.encode('ascii', 'backslashreplace').decode()
+
+
+class Text:
+    """A line of text in any script, to be measured and drawn.
+
+    ASCII is drawn with OpenCV's font. Other texts need Pillow and a font file with their characters: DejaVu Sans, which
+    matplotlib has, or one of the system. What no font has is drawn as an escape such as `\\u7ea2`.
+
+    Args:
+        text: The text. Control characters are drawn as escapes.
+        size: Scale of OpenCV's font, whose capitals are 21 pixels high at 1.
+        line: Width of OpenCV's strokes in pixels.
+
+    Attributes:
+        length: Width in pixels.
+        tall: Height above the base line in pixels.
+        below: Depth below the base line in pixels.
+    """
+
+    def __init__(self, text: str, size: float, line: int) -> None:
+        text = unicodedata.normalize('NFC', visible(' '.join(text.split())))
+        self.size, self.line, self.font = size, line, None
+        if not text.isascii() and (file := _font_file(frozenset(text))):
+            missing = {ord(one): printable(one) for one in set(text) - _characters(file)}
+            self.text, self.font = text.translate(missing), (file, max(12, round(29 * size)))
+            (left, top, right, bottom), _ = _pixels(self.font, self.text, 0)
+            self.length, self.tall, self.below = max(right, right - left), -top, bottom
+        else:
+            self.text = printable(text)
+            (self.length, self.tall), self.below = cv2.getTextSize(self.text, cv2.FONT_HERSHEY_SIMPLEX, size, line)
+
+    def draw(self, picture: np.ndarray, x: int, y: int, color: Color, border: int = 0) -> None:
+        """Draws the text on a picture (H, W, 3) uint8, its base line at y, with strokes that are wider by 2 borders."""
+        if self.font is None:
+            wide = self.line + 2 * border
+            cv2.putText(picture, self.text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, self.size, color, wide, cv2.LINE_AA)
+            return
+        (left, top, *_), opacity = _pixels(self.font, self.text, border)
+        left, top = x + left, y + top
+        height, width = opacity.shape
+        rows, columns = (slice(max(at, 0), max(at + length, 0)) for at, length in ((top, height), (left, width)))
+        place = picture[rows, columns]
+        seen = opacity[rows.start - top :, columns.start - left :][: place.shape[0], : place.shape[1], None] / 255.0
+        place[:] = np.rint(place * (1 - seen) + np.array(color) * seen)
+
+
+@lru_cache(4096)
+def _pixels(font: tuple[str, int], text: str, border: int) -> tuple[tuple[int, int, int, int], np.ndarray]:
+    """The box of a drawn text, of x and y from the beginning of its base line, and the opacity of its pixels, uint8."""
+    from PIL import Image, ImageDraw
+
+    face = _face(*font)
+    left, top, right, bottom = (int(np.floor(one)) for one in face.getbbox(text, anchor='ls', stroke_width=border))
+    box = left - 1, top - 1, right + 2, bottom + 2
+    image = Image.new('L', (box[2] - box[0], box[3] - box[1]))
+    ImageDraw.Draw(image).text((-box[0], -box[1]), text, 255, face, anchor='ls', stroke_width=border)
+    return box, np.asarray(image)
+
+
+@lru_cache
+def _face(file: str, pixels: int) -> Any:
+    from PIL import ImageFont
+
+    return ImageFont.truetype(file, pixels)
+
+
+@lru_cache
+def _characters(file: str) -> frozenset[str]:
+    from matplotlib.ft2font import FT2Font
+
+    return frozenset(map(chr, FT2Font(file).get_charmap())) | {' '}
+
+
+@lru_cache
+def _font_file(characters: frozenset[str]) -> str:
+    """The first font file with most of the characters: DejaVu Sans, then those of the system; '' without a font."""
+    try:
+        import matplotlib
+        from matplotlib.font_manager import findSystemFonts
+        from PIL import ImageFont  # noqa: F401
+    except ImportError:
+        return ''
+    best, count = '', -1
+    styled = re.compile('bold|italic|oblique|mono|black|light|thin|condensed|narrow', re.IGNORECASE)
+    others = sorted(findSystemFonts(), key=lambda path: (bool(styled.search(os.path.basename(path))), path))
+    for file in (os.path.join(matplotlib.get_data_path(), 'fonts', 'ttf', 'DejaVuSans.ttf'), *others):
+        with suppress(OSError, RuntimeError, ValueError):  # bitmaps only, or damaged
+            _face(file, 12)
+            if (found := len(characters & _characters(file))) > count:
+                best, count = file, found
+        if count == len(characters):
+            break
+    return best
+
+
+def names_for_matplotlib(names: Sequence[str]) -> list[str]:
+    """Has matplotlib draw with a font that has the names' characters; returns them with escapes for what it lacks."""
+    from matplotlib import font_manager, rcParams
+
+    if all(map(str.isascii, names)) or not (file := _font_file(frozenset(''.join(names)))):
+        return [printable(visible(name)) for name in names]
+    font_manager.fontManager.addfont(file)
+    family = font_manager.FontProperties(fname=file).get_name()
+    rcParams['font.sans-serif'] = [family, *(one for one in rcParams['font.sans-serif'] if one != family)]
+    missing = {ord(one): printable(one) for one in set(''.join(names)) - _characters(file)}
+    return [visible(name).translate(missing) for name in names]
 
 
 def draw(
@@ -47,7 +158,7 @@ def draw(
     height, width = image.shape[:2]
     long = max(height, width)
     thickness = thickness or max(2, round(long / 320))
-    pixels = max(11, round(_PIXELS * (text_size or max(0.4, long / 1200))))
+    size, line = text_size or max(0.4, long / 1200), long // 700 + 1
     for mask, color in zip(masks, colors, strict=False):
         if mask is not None:
             picture[mask] = picture[mask] // 2 + np.array(color, np.uint8) // 2
@@ -61,7 +172,7 @@ def draw(
     taken = np.zeros((height, width), bool)  # by plates
     for box, text, color in reversed(list(zip(whole, texts, colors, strict=True))):
         if text:
-            plate = text_plate(text, pixels, color)[:height, :width]
+            plate = text_plate(text, size, line, tuple(color))[:height, :width]
             tall, wide = plate.shape[:2]
             places = [np.s_[y : y + tall, x : x + wide] for x, y in _places(box, wide, tall, width, height, thickness)]
             area = min(places, key=lambda place: np.count_nonzero(taken[place]))  # the first of equal ones
@@ -82,55 +193,11 @@ def _places(box: Sequence[int], wide: int, tall: int, width: int, height: int, e
 
 
 @lru_cache(4096)
-def text_plate(text: str, pixels: int, color: Color) -> np.ndarray:
-    """Returns a text on a plate of its color, (h, w, 3) uint8 BGR, in a font of this size that has its characters."""
-    from PIL import Image, ImageDraw
-
-    path, text = font_for(text)
-    font = _font(path, pixels)
-    ascent, descent = font.getmetrics()
-    left, _, right, _ = font.getbbox(text)
-    size = max(1, round(right - min(left, 0)) + 4), ascent + descent
-    shape = Image.new('L', size)
-    ImageDraw.Draw(shape).text((2 - min(left, 0), 0), text, fill=255, font=font)
-    ink = np.asarray(shape, np.float32)[..., None] / 255
+def text_plate(text: str, size: float, line: int, color: Color) -> np.ndarray:
+    """Returns a text on a plate of its color, (h, w, 3) uint8 BGR, in black or white."""
+    shown, margin = Text(text, size, line), 2 + line // 2
+    plate = np.full((shown.tall + shown.below + 2 * line, shown.length + 2 * margin, 3), color, np.uint8)
     blue, green, red = color
     shade = 0 if 0.299 * red + 0.587 * green + 0.114 * blue > 130 else 255
-    return np.uint8(np.rint(ink * shade + (1 - ink) * np.array(color, np.float32)))
-
-
-@cache
-def _font(path: str, pixels: int) -> 'FreeTypeFont':
-    from PIL import ImageFont
-
-    return ImageFont.truetype(path, pixels)
-
-
-@lru_cache(4096)
-def font_for(text: str) -> tuple[str, str]:
-    """Returns the file of a font, and the text with ? for characters that it lacks.
-
-    It is matplotlib's, or the font of the system that has the most of the characters.
-    """
-    from matplotlib import get_data_path
-    from matplotlib.font_manager import fontManager
-
-    own = f'{get_data_path()}/fonts/ttf/DejaVuSans.ttf'
-    needed = {one for one in text if not one.isspace()}
-    if all(ord(one) in _characters(own) for one in needed):
-        return own, text
-    upright = [one for one in fontManager.ttflist if one.style == 'normal' and 'Last Resort' not in one.name]  # squares
-    files = [own, *sorted({one.fname for one in upright if one.weight == 400})]
-    best = max(files, key=lambda path: sum(ord(one) in _characters(path) for one in needed))  # the first of equal ones
-    return best, ''.join(one if one.isspace() or ord(one) in _characters(best) else '?' for one in text)
-
-
-@cache
-def _characters(path: str) -> frozenset[int]:
-    """Code points that a font has a glyph for; none of a file that cannot be read."""
-    from matplotlib.ft2font import FT2Font
-
-    try:
-        return frozenset(FT2Font(path).get_charmap())
-    except (OSError, RuntimeError):
-        return frozenset()
+    shown.draw(plate, margin, shown.tall + line, (shade, shade, shade))
+    return plate

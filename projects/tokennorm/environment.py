@@ -1,5 +1,7 @@
 """The installed packages: OpenMMLab's originals or their forks, and where mmcv's operators come from."""
 
+import errno
+import getpass
 import importlib
 import io
 import os
@@ -8,6 +10,8 @@ import sys
 import warnings
 from contextlib import redirect_stdout
 from importlib import metadata
+
+from tokennorm.files import can_write, home_directory, temporary_directory
 
 FORKS = {
     'mmengine': 'onedl-mmengine',
@@ -35,6 +39,54 @@ def limit_spinning() -> None:
     """
     if not {'GOMP_SPINCOUNT', 'OMP_WAIT_POLICY'} & os.environ.keys():
         os.environ['GOMP_SPINCOUNT'] = '1000'
+
+
+def settle_user() -> str:
+    """Sets variables that other packages need where the user has no name, or no home that can be written to.
+
+    Containers are often run with such a user. PyTorch needs a name when it is imported; matplotlib and others keep
+    files in a cache.
+
+    Returns:
+        Where the caches are, if not where they usually are.
+    """
+    try:
+        getpass.getuser()
+    except (KeyError, OSError, ImportError):  # KeyError before Python 3.13; ImportError on Windows
+        os.environ['USER'] = f'user-{os.getuid() if hasattr(os, "getuid") else os.getpid()}'
+    home = home_directory()
+    if 'XDG_CACHE_HOME' in os.environ or (home is not None and can_write(home / '.cache')):
+        return ''
+    folder = str(temporary_directory())
+    os.environ['XDG_CACHE_HOME'] = folder  # of PyTorch and others
+    os.environ.setdefault('MPLCONFIGDIR', folder)
+    reason = 'there is no home directory' if home is None else f'the home directory {home} cannot be written to'
+    return f'{reason}: caches are in {folder}; XDG_CACHE_HOME and MPLCONFIGDIR set another place'
+
+
+_ACCESS = 'give this user the right to use it, or set HOME and TMPDIR to folders that can be written to'
+_SPACE = 'free some space there, or set TMPDIR to a folder that has some'
+_REMEDIES = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), _ACCESS),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _SPACE),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), 'raise `ulimit -n`'),
+    errno.ENOMEM: 'free some memory, or raise its limit (`ulimit -v`, or that of the container)',
+}
+
+
+def remedy_of_import(error: BaseException) -> str:
+    """Returns what helps where not the packages but the machine ended an import; '' for other errors.
+
+    To install the packages again would change nothing there.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, MemoryError) or 'failed to map segment' in str(found):  # of a shared library
+            return f'{_REMEDIES[errno.ENOMEM]}; the environment must not be on a file system mounted with noexec'
+        if isinstance(found, OSError) and found.errno in _REMEDIES:
+            return _REMEDIES[found.errno]
+        found = found.__cause__ or found.__context__
+    return ''
 
 
 def available_cores() -> int:
@@ -89,6 +141,7 @@ def check_mmcv_ops() -> str:
 
 def import_mmdet() -> None:
     """Imports mmdet without what it prints about packages that nothing here uses: faster_coco_eval and OneDL."""
+    settle_user()
     with redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter('ignore')
         importlib.import_module('mmdet.apis')

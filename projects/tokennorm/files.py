@@ -1,10 +1,14 @@
 """Output files and folders, tried before anything long begins and written in one step; the cache directory."""
 
+import json
 import os
 import re
 import secrets
+import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from tokennorm.messages import UserError
 
@@ -41,6 +45,18 @@ def write_atomically(path: str | Path, content: bytes) -> None:
         os.close(folder)
 
 
+def as_json(value: Any, **options: Any) -> str:
+    """Returns a value as JSON, which has no NaN and no infinity: these are null.
+
+    The options are those of `json.dumps`.
+    """
+    try:
+        return json.dumps(value, allow_nan=False, **options)
+    except ValueError:
+        written = json.loads(json.dumps(value, **options), parse_constant=lambda _: None)
+        return json.dumps(written, **options)
+
+
 def check_output_file(path: str | Path) -> None:
     """Creates the folder of a file; raises `UserError` if the file cannot be written."""
     if Path(path).is_dir():
@@ -59,8 +75,43 @@ def make_output_dir(folder: str | Path) -> None:
 
 
 def cache_directory() -> Path:
-    """Returns `$TOKENNORM_CACHE`, else `$XDG_CACHE_HOME/tokennorm`, else `~/.cache/tokennorm`. It may not exist yet."""
+    """Returns `$TOKENNORM_CACHE`, else `$XDG_CACHE_HOME/tokennorm`, else `~/.cache/tokennorm`. It may not exist yet.
+
+    Without a home that can be written to, it is in `temporary_directory`.
+    """
     if named := os.environ.get('TOKENNORM_CACHE'):
         return Path(in_home(named))
     cache = os.environ.get('XDG_CACHE_HOME', '')
-    return Path(cache if os.path.isabs(cache) else Path.home() / '.cache', 'tokennorm')
+    if os.path.isabs(cache):
+        return Path(cache, 'tokennorm')
+    home = home_directory()
+    folder = home and home / '.cache' / 'tokennorm'
+    return folder if folder and can_write(folder) else temporary_directory()
+
+
+def home_directory() -> Path | None:
+    """Returns the user's home; None if neither HOME nor the system names one, as for the user id of a container."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
+
+
+def can_write(folder: Path) -> bool:
+    """Returns whether files can be written to a folder, or whether it can be made."""
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+
+
+def temporary_directory() -> Path:
+    """Returns a folder of this user's in the system's temporary one. Nobody else can write to it."""
+    number = os.getuid() if hasattr(os, 'getuid') else 0
+    folder = Path(tempfile.gettempdir(), f'tokennorm-{number}')
+    with suppress(FileExistsError):
+        folder.mkdir(0o700)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or (
+        hasattr(os, 'getuid') and (status.st_uid != number or status.st_mode & 0o022)
+    ):
+        raise UserError(f'{folder} is not a folder of yours only; set TOKENNORM_CACHE to one that can be written to')
+    return folder

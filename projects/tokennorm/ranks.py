@@ -2,6 +2,8 @@
 
 import os
 
+from tokennorm.console import say
+
 
 def is_first_process() -> bool:
     """Returns whether this process is rank 0, or there is no launcher. The process group need not exist yet."""
@@ -12,4 +14,4 @@ def is_first_process() -> bool:
 def print_once(*lines: str) -> None:
     """Prints lines, in rank 0 only."""
     for line in lines if is_first_process() else ():
-        print(line, flush=True)
+        say(line)

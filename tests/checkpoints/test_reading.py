@@ -14,8 +14,8 @@ from tests.helpers.checkpoints import Planted, assert_same, assert_same_weights,
 from tests.helpers.http import serve
 from tests.helpers.pvt import published_layout, small_pvt
 from tests.helpers.weights import randomize
-from tokennorm.checkpoints import CheckpointError, read_checkpoint, read_state_dict
-from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
+from tokennorm.checkpoints import Checkpoint, CheckpointError, read_checkpoint, read_state_dict
+from tokennorm.checkpoints.reading import _read_for_mmengine, keep_mmengine_from_unpickling
 from tokennorm.checkpoints.writing import to_bytes
 
 DAMAGED = {
@@ -172,3 +172,80 @@ def test_damaged_files_are_named(tmp_path, case):
     path.write_bytes(content)
     with pytest.raises(CheckpointError, match=f'{path} cannot be read: .*{message}'):
         read_state_dict(path)
+
+
+NAN, INF = float('nan'), float('inf')
+MASK = torch.full((4, 4), -INF).triu(1)
+
+
+def planted(value, key='head.weight', dtype=torch.float32):
+    weights = {'backbone.weight': torch.randn(3, 4), 'n': torch.tensor(3), key: torch.randn(8, 8).to(dtype)}
+    weights[key].view(-1)[5] = value
+    return weights
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.float8_e5m2])
+@pytest.mark.parametrize('value', [NAN, INF, -INF])
+def test_weights_that_are_not_finite_are_named(tmp_path, value, dtype):
+    torch.save(dict(state_dict=planted(value, dtype=dtype)), tmp_path / 'a.pth')
+    with pytest.raises(
+        CheckpointError, match=r'a.pth has values that are not finite, .* in 1 of 3 tensors: head.weight\.'
+    ):
+        read_checkpoint(tmp_path / 'a.pth')
+
+
+@pytest.mark.parametrize(
+    ('content', 'name'),
+    [
+        (planted(NAN), 'head.weight'),
+        (dict(model=planted(NAN)), 'head.weight'),
+        (dict(state_dict=planted(0), ema_state_dict=planted(NAN)), 'ema_state_dict.head.weight'),
+        (dict(state_dict=planted(NAN, 'bn.running_var')), 'bn.running_var'),
+        (dict(state_dict=planted(INF, 'norm.mean_logit')), 'norm.mean_logit'),
+        (dict(state_dict={'a.bias': torch.full((3,), INF)}), 'a.bias'),
+        (dict(state_dict={'a.mask': torch.where(MASK < 0, NAN, 0.0)}), 'a.mask'),
+        (dict(state_dict={'a.z': torch.tensor([1 + 1j, complex(NAN, 0)])}), 'a.z'),
+    ],
+)  # fmt: skip
+def test_every_kind_of_checkpoint_is_looked_at(tmp_path, content, name):
+    torch.save(content, tmp_path / 'a.pth')
+    for read in (Checkpoint.read, read_checkpoint, read_state_dict, _read_for_mmengine):
+        with pytest.raises(CheckpointError, match=rf'tensors: {name}\. .* TOKENNORM_NON_FINITE=allow'):
+            read(tmp_path / 'a.pth')
+
+
+def test_safetensors_that_are_not_finite_are_named(tmp_path):
+    (tmp_path / 'a.safetensors').write_bytes(to_bytes(dict(state_dict=planted(NAN)), '.safetensors'))
+    with pytest.raises(CheckpointError, match=r'a.safetensors has values that are not finite'):
+        read_checkpoint(tmp_path / 'a.safetensors')
+
+
+@pytest.mark.parametrize(
+    'more',
+    [
+        {'attn_mask': MASK},  # CLIP
+        {'attn.mask': torch.full((2, 3, 3), -INF)},
+        {'observer.min_val': torch.tensor(INF), 'observer.max_val': torch.tensor(-INF)},  # of quantization
+        {'seen.min_val': torch.full((5,), INF)},
+        {'big.weight': torch.full((9, 9), 3e38)},  # the sum overflows
+        {'big.weight': torch.full((99, 99), 6e4, dtype=torch.float16)},
+        {'mixed.weight': torch.tensor([3e38, 3e38, -3e38, -3e38])},
+        {'empty.weight': torch.zeros(0, 4)},
+        {'relative_position_index': torch.arange(9)},
+        {'flag': torch.tensor(True)},
+        {'attn_mask_100': torch.tensor([0.0, -100.0])},  # Swin
+        {'f8.weight': torch.ones(4, dtype=torch.float8_e4m3fn)},
+        {'bias_row': torch.tensor([0.0, 0.0, -INF, INF])},
+        {'sparse.weight': torch.eye(3).to_sparse()},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+def test_values_that_are_infinite_on_purpose_stay_quiet(tmp_path, more):
+    torch.save(dict(state_dict=planted(0) | more, optimizer=dict(x=torch.tensor(NAN))), tmp_path / 'a.pth')
+    assert read_checkpoint(tmp_path / 'a.pth')['state_dict'].keys() == (planted(0) | more).keys()
+
+
+def test_a_user_may_read_weights_that_are_not_finite(tmp_path, monkeypatch):
+    torch.save(dict(state_dict=planted(NAN)), tmp_path / 'a.pth')
+    monkeypatch.setenv('TOKENNORM_NON_FINITE', 'allow')
+    assert read_checkpoint(tmp_path / 'a.pth')['state_dict']['head.weight'].isnan().sum() == 1

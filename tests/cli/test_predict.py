@@ -17,6 +17,7 @@ from pycocotools.coco import COCO
 
 from tests.helpers.commands import tool
 from tests.helpers.handmade_onnx import write_handmade
+from tests.helpers.http import serve
 from tests.helpers.trained import CONFIG
 from tokennorm.cli.predict import main
 from tokennorm.inference.prediction import Results
@@ -74,7 +75,9 @@ def test_drawings_stay_in_the_output_directory(model_file, images, tmp_path, mon
     monkeypatch.chdir(tmp_path / 'here')
     (tmp_path / 'here' / 'd.png').write_bytes((images / 'a.png').read_bytes())
     main([str(model_file), 'd.png', '../in/a.png', '--out', 'out'])
-    assert [image['file_name'] for image in json.loads(Path('out/detections.json').read_text())['images']] == [
+    assert [
+        image['file_name'] for image in json.loads(Path('out/detections.json').read_text(encoding='utf-8'))['images']
+    ] == [
         'here/d.png',
         'in/a.png',
     ]
@@ -149,3 +152,15 @@ def test_predictions_on_a_video(demo_data, demo_trained, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert re.search(r'the file claims 20 frames, and \d were decoded: it may be trimmed or damaged', printed)
     assert 'The config drops scores below 0.05; --cfg-options sets the score_thr' in printed
+
+
+def test_nothing_of_a_url_is_written_outside(model_file, images, tmp_path, capfd):
+    out = tmp_path / 'deep' / 'a' / 'out'
+    with serve(images) as address:
+        main([str(model_file), f'{address}/../../../../a.png', '--out', str(out), '--save-crops', '--save-txt'])
+    host = address.rpartition('/')[2]
+    (image,) = json.loads((out / 'detections.json').read_text(encoding='utf-8'))['images']
+    assert image['file_name'] == f'{host}/a.png'
+    written = {path.relative_to(out) for path in (tmp_path / 'deep').rglob('*') if path.is_file()}
+    assert {Path('vis', host, 'a.png'), Path('labels', host, 'a.txt')} <= written
+    assert [path.name for path in tmp_path.iterdir() if path.suffix] == []

@@ -4,6 +4,12 @@ import io
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -91,3 +97,37 @@ def test_sizes_are_those_that_training_reads(tmp_path, kind, orientation):
     exif[0x0112] = orientation
     (tmp_path / 'a').write_bytes(encoded(Image.new('RGB', (40, 24)), kind, exif=exif))
     assert open_image(tmp_path, 'a') == ('', (40, 24) if orientation < 5 else (24, 40), orientation > 1)
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='threads open the files elsewhere')
+@pytest.mark.parametrize('number', [signal.SIGKILL, signal.SIGTERM])
+def test_processes_that_open_files_end_with_their_parent(tmp_path, number):
+    code = (
+        'import os, time\n'
+        'from tokennorm.datasets import image_files\n'
+        'image_files.MANY = 2\n'
+        'def work(item):\n'
+        f'    open({str(tmp_path)!r} + f"/{{os.getpid()}}", "w").close()\n'
+        '    time.sleep(600)\n'
+        'list(image_files.map_files(work, list(range(200)), "Images"))\n'
+    )
+    with subprocess.Popen([sys.executable, '-c', code], stdout=subprocess.DEVNULL) as process:
+        begin = time.monotonic()
+        while not (started := sorted(int(path.name) for path in tmp_path.iterdir())):
+            assert time.monotonic() < begin + 60
+            time.sleep(0.1)
+        process.send_signal(number)
+        process.wait()
+    end = time.monotonic() + 10
+    while any(map(_is_running, started)) and time.monotonic() < end:
+        time.sleep(0.1)
+    still = [number for number in started if _is_running(number)]
+    for left in still:
+        os.kill(left, signal.SIGKILL)
+    assert not still
+
+
+def _is_running(number):
+    with suppress(OSError):
+        return Path(f'/proc/{number}/stat').read_text(encoding='utf-8').rpartition(')')[2].split()[0] != 'Z'
+    return False

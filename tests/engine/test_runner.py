@@ -1,6 +1,8 @@
 """Checks before a training run starts or continues."""
 
+import logging
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +16,7 @@ from tests.helpers import toy_training as toys
 from tokennorm.checkpoints import Checkpoint
 from tokennorm.engine.hooks.summary import SummaryHook
 from tokennorm.engine.runner import (
+    Runner,
     build_runner,
     find_checkpoint_to_resume,
     load_from_checkpoint,
@@ -102,3 +105,15 @@ def test_a_sampler_without_end_needs_a_loop_of_iterations(tmp_path):
     cfg.train_dataloader.sampler = dict(type='InfiniteSampler')
     with pytest.raises(Refusal, match='endless-sampler'):
         build_runner(cfg, ('train', 'val'))
+
+
+def test_the_log_file_takes_every_character(tmp_path):
+    """In UTF-8, whatever the encoding of the machine; names of files may be any bytes."""
+    cfg = toys.config(tmp_path, toys.EPOCHS)
+    cfg.log_level = 'INFO'
+    runner = Runner.from_cfg(cfg)
+    (handler,) = (one for one in runner.logger.handlers if isinstance(one, logging.FileHandler))
+    assert (handler.stream.encoding, handler.encoding) == ('utf-8', 'utf-8')
+    runner.logger.info('größe 红色 \udce9.jpg')
+    text = Path(handler.baseFilename).read_text(encoding='utf-8')
+    assert 'größe 红色 \\udce9.jpg' in text

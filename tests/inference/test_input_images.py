@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tokennorm.inference.input_images import check_sources, is_video, open_sources
+from tokennorm.inference.input_images import check_sources, is_video, name_of_url, open_sources
 from tokennorm.messages import UserError
 from tokennorm.pixels import ImageError
 
@@ -106,3 +106,31 @@ def test_videos_need_names_in_utf_8(tmp_path):
     path.write_bytes(b'')
     with pytest.raises(UserError, match='is not UTF-8, which OpenCV needs for a video'):
         check_sources([str(path)])
+
+
+@pytest.mark.parametrize(
+    ('url', 'name'),
+    [
+        ('http://host:80/a/b.jpg', 'host:80/a/b.jpg'),
+        ('https://host/a.jpg?width=3/../../x#y', 'host/a.jpg'),
+        ('http://host/../../../../x.jpg', 'host/x.jpg'),
+        ('http://host/a/../../x.jpg', 'host/a/x.jpg'),
+        ('http://../../x.jpg', 'x.jpg'),
+        ('http://..', 'image'),
+        ('http://', 'image'),
+        ('http:///etc/x.jpg', 'etc/x.jpg'),
+        ('http://host//./a/.//x.jpg', 'host/a/x.jpg'),
+        ('http://host/..\\..\\C:\\x.jpg', 'host/C:/x.jpg'),
+        ('http://host/.. /x.jpg', 'host/x.jpg'),
+        ('http://host/%2e%2e/%2e%2e/x.jpg', 'host/%2e%2e/%2e%2e/x.jpg'),
+        ('http://me:secret@host/x.jpg', 'host/x.jpg'),
+        ('http://host/a\n/\x1b[2J/x.jpg', 'host/a\n/\\x1b[2J/x.jpg'),
+        ('http://host/größe/红.jpg', 'host/größe/红.jpg'),
+        (f'http://host/{"a" * 300}.jpg', f'host/{"a" * 176}.jpg'),
+        (f'http://host/{"红" * 100}.jpg', f'host/{"红" * 58}.jpg'),
+    ],
+)
+def test_names_of_urls_stay_in_the_output_folder(url, name):
+    assert name_of_url(url) == name
+    path = os.path.normpath(f'/out/vis/{name}')
+    assert path.startswith('/out/vis/')

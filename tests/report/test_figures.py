@@ -1,6 +1,7 @@
 """Figures of the report."""
 
 import html
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -46,3 +47,25 @@ def test_names_are_shown_as_they_are(report):
     legend = draw_precision_recall(evaluate(truth | dict(categories=categories), detections['bbox']))
     for name in names:
         assert f'{html.escape(name)} (' in legend
+
+
+def test_names_in_every_script_are_in_the_legend_and_not_in_the_figure(report, recwarn):
+    _, truth, detections, _ = report
+    names = ['红色 グリーン', '고양이 กขค', 'قطة']
+    categories = [dict(one, name=name) for one, name in zip(truth['categories'], names, strict=True)]
+    figure = draw_precision_recall(evaluate(truth | dict(categories=categories), detections['bbox']))
+    legend, _, svg = figure.partition('<svg')
+    assert [name for name in names if f'<bdi>{name} (' in legend] == names
+    assert not any(letter in svg for letter in ''.join(names).replace(' ', ''))
+    assert not [one for one in recwarn if 'Glyph' in str(one.message)]
+
+
+def test_the_legend_has_the_colors_of_the_lines(report):
+    runs = {'_a': {'loss': {1: 1.0, 2: 0.5}}, 'b <x>': {'loss': {1: 2.0, 2: 1.5}}}
+    legend, _, svg = curve_figures(runs, 'epoch')['Training loss'].partition('<svg')
+    found = re.findall(r'<span><i style="border-color: (#\w{6})"></i><bdi>(.*?)</bdi></span>', legend)
+    assert [label for _, label in found] == ['_a', 'b &lt;x&gt;']
+    assert all(f'stroke: {color}' in svg for color, _ in found)
+    assert found[0][0] != found[1][0]
+    alone = curve_figures({'': runs['_a']}, 'epoch')['Training loss']
+    assert alone.startswith('<svg')  # nothing to tell apart

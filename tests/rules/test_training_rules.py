@@ -16,7 +16,8 @@ from mmdet.evaluation import CocoMetric, VOCMetric
 from mmdet.registry import DATASETS
 from mmengine.config import Config
 from mmengine.hooks import CheckpointHook, EarlyStoppingHook, EMAHook
-from mmengine.optim import OptimWrapper
+from mmengine.optim import DefaultOptimWrapperConstructor, OptimWrapper
+from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIMIZERS
 from timm.layers import BatchNormAct2d
 from torch import nn
 from torch.utils.data import ConcatDataset
@@ -163,6 +164,11 @@ class Crops(Samples):
 
 def samples(kept, objects=2, kind=Samples):
     return sets(data=dict(train=kind(kept, objects)))
+
+
+def wrapped(dataset, inner):
+    dataset.dataset = inner
+    return sets(data=dict(train=dataset))
 
 
 def concat(*datasets):
@@ -352,6 +358,7 @@ CLASSWISE = sets(metrics__val__0__classwise=True)
 PROPOSALS = sets(metrics__val__0__metrics=['proposal'])
 FLIP = sets(**{f'{TRAIN}pipeline': [dict(type='mmdet.RandomFlip', prob=0.5)]})
 NO_FLIP = sets(**{f'{TRAIN}pipeline': [dict(type='RandomFlip', prob=0)]})
+CLIP = 'vit_base_patch16_clip_224'
 CAFFE = dict(mean=(103.53, 116.28, 123.675), std=(1.0, 1.0, 1.0), rgb=False)
 HALF = dict(mean=(127.0,) * 3, std=(128.0,) * 3)
 WEIGHTS = dict(type='Pretrained', checkpoint='a.pth')
@@ -460,6 +467,7 @@ CASES = [
     ('low-scores', FIRES, sets(model__test_cfg=dict(rpn=dict(nms_pre=9), rcnn=dict(score_thr=0.3)))),
     ('low-scores', FIRES, sets(model__test_cfg=dict(score_thr=0.2))),
     ('low-scores', QUIET, sets(model__test_cfg=dict(score_thr=0.05))),
+    ('low-scores', QUIET, sets(model__test_cfg=dict(score_thr=0.3, rcnn=dict(score_thr=0.05)))),  # the inner is read
     ('low-scores', QUIET, sets(model__test_cfg=dict(score_thr=0.3), metrics__val=[part()])),  # panoptic quality
     ('neck-channels', FIRES, neck(in_channels=[32, 64, 128, 512])),
     ('neck-channels', FIRES, neck(in_channels=[64, 128, 256])),
@@ -474,11 +482,12 @@ CASES = [
     ('anchor-strides', QUIET, sets(model__bbox_head__prior_generator__strides=[(8, 8), (16, 16), (100, 100)])),  # SSD
     ('anchor-strides', QUIET, sets(model__backbone=nn.Linear(1, 1))),
     ('few-positions', FIRES, detr(96, 900)),
+    ('few-positions', FIRES, detr(400, 900)),  # at half of the size, as in training
     ('few-positions', QUIET, detr(800, 900)),
     ('few-positions', QUIET, detr(96, 50)),
     ('few-positions', QUIET, detr(96, 900, as_two_stage=False)),
     ('other-pixels', FIRES, pixels('TimmBackbone', 'vit.pth', 'vit_tiny_patch16_224')),
-    ('other-pixels', FIRES, pixels('TimmBackbone', 'timm/x.openai', 'vit_base_patch16_clip_224')),  # std is 10 off
+    ('other-pixels', FIRES, pixels('TimmBackbone', f'timm/{CLIP}.openai', CLIP)),  # std is 10 off
     ('other-pixels', FIRES, pixels('TimmBackbone', 'a.pth', 'resnet18', **CAFFE)),
     ('other-pixels', FIRES, pixels('TimmBackbone', 'a.pth', 'timm/resnet18', rgb=False)),
     ('other-pixels', FIRES, pixels('TimmBackbone', 'a.pth', 'resnet18', mean=None)),
@@ -544,6 +553,7 @@ CASES = [
     ('no-objects', FIRES, concat(Samples([0] * 3, 0), Samples([1] * 3, 0))),
     ('no-objects', QUIET, concat(Samples([0] * 3, 0), Samples([1] * 3, 1))),
     ('no-objects', QUIET, sets(data=dict(train=Points('ab')))),
+    ('no-objects', QUIET, wrapped(Samples([0] * 3, 0), Samples([0] * 12, 0))),  # some of the images
     ('lost-objects', FIRES, samples([0] * 12)),
     ('lost-objects', FIRES, samples([0] * 40 + [1])),  # the first 16 show it
     ('lost-objects', FIRES, concat(Samples([1] * 3), Samples([0] * 3))),
@@ -666,6 +676,37 @@ def test_rules_do_not_read_for_each_other(built):
     assert {one.code for one in found} == {'random-backbone', 'idle-custom-keys', 'unread-paramwise'}
     assert [one.items for one in found if one.code == 'idle-custom-keys'] == [("'.depthwise'",)]
     assert len([one for one in found if one.code == 'unread-paramwise']) == 2
+
+
+def test_constructors_and_optimizers_of_the_user_read_what_they_read(built):
+    class Constructor(DefaultOptimWrapperConstructor):
+        def add_params(self, params, module, **_):
+            assert self.paramwise_cfg['mine']
+            params.append(dict(params=list(module.parameters())))
+
+    class Lars(torch.optim.SGD):
+        """It reads keys of its own from the groups, as mmpretrain's LARS does."""
+
+    OPTIM_WRAPPER_CONSTRUCTORS.register_module(name='OfTheUser', module=Constructor, force=True)
+    OPTIMIZERS.register_module(name='OfTheUser', module=Lars, force=True)
+    for constructor, rules, codes in (
+        ('OfTheUser', dict(mine=1), set()),
+        (
+            'OfTheUser',
+            dict(mine=1, custom_keys=dict(a=dict(lr_mult=2.0))),
+            {'idle-custom-keys'},
+        ),  # which it does not apply
+        ('DefaultOptimWrapperConstructor', dict(custom_keys=dict(norm=dict(lars_exclude=True))), set()),
+    ):
+        built = copy_of(built)
+        paramwise(constructor, **rules)(built)
+        built.cfg.optim_wrapper.optimizer.type = 'OfTheUser'
+        with judging(Findings()) as found:
+            for code in ('unread-paramwise', 'idle-custom-keys'):
+                judge(code, built)
+        assert {one.code for one in found} == codes
+    OPTIM_WRAPPER_CONSTRUCTORS.module_dict.pop('OfTheUser')
+    OPTIMIZERS.module_dict.pop('OfTheUser')
 
 
 def test_random_numbers_of_training_stay(built):

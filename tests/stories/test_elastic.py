@@ -27,7 +27,7 @@ def start(data, work_dir, **env):
     """Two ranks, whose total batch is 8 images."""
     command = [ROOT / 'tools' / 'dist_train.sh', CONFIG, '2', '--data', data, '--work-dir', work_dir, '--epochs', '3']
     env = os.environ | dict(PYTHON=sys.executable, PYTHONPATH=str(ROOT / 'projects'), OMP_NUM_THREADS='1') | env
-    with Path(f'{work_dir}.log').open('w') as log:
+    with Path(f'{work_dir}.log').open('w', encoding='utf-8') as log:
         words = [*map(str, command), '--workers', '0', '--cfg-options', *OPTIONS]
         return subprocess.Popen(words, env=env, stdout=log, stderr=subprocess.STDOUT)
 

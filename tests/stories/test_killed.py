@@ -33,7 +33,7 @@ def start(data, work_dir, *arguments, **changes):
     work_dir.mkdir(exist_ok=True)  # --resume needs it
     command = [sys.executable, ROOT / 'tools' / 'train.py', CONFIG, '--work-dir', work_dir, '--resume', *arguments]
     env = os.environ | dict(PYTHONPATH=str(ROOT / 'projects'), OMP_NUM_THREADS='1')
-    with Path(f'{work_dir}.log').open('a') as log:
+    with Path(f'{work_dir}.log').open('a', encoding='utf-8') as log:
         return subprocess.Popen(
             [*map(str, command), '--cfg-options', *(f'{key}={value}' for key, value in options.items())],
             env=env,
@@ -43,7 +43,7 @@ def start(data, work_dir, *arguments, **changes):
 
 
 def finish(process, work_dir):
-    assert process.wait(timeout=600) == 0, Path(f'{work_dir}.log').read_text()[-3000:]
+    assert process.wait(timeout=600) == 0, Path(f'{work_dir}.log').read_text(encoding='utf-8')[-3000:]
 
 
 def wait_for_checkpoint(process, work_dir):
@@ -51,7 +51,7 @@ def wait_for_checkpoint(process, work_dir):
     begin = time.time()
     pointer = work_dir / 'last_checkpoint'
     while process.poll() is None and not (pointer.is_file() and pointer.stat().st_mtime > begin):
-        assert time.time() - begin < 200, Path(f'{work_dir}.log').read_text()[-3000:]
+        assert time.time() - begin < 200, Path(f'{work_dir}.log').read_text(encoding='utf-8')[-3000:]
         time.sleep(0.02)
 
 

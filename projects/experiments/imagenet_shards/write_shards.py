@@ -35,7 +35,9 @@ def main(argv=None):
     args = parse_args(argv)
     try:
         if args.out is None:
-            write_index(args.dir, None if args.classes is None else args.classes.read_text().splitlines())
+            write_index(
+                args.dir, None if args.classes is None else args.classes.read_text(encoding='utf-8').splitlines()
+            )
             written = [args.dir]
         else:
             written = [args.out / name for name in _convert(args.dir, args.out, args.shard_size * 1e6)]

@@ -33,7 +33,7 @@ def read_examples(path: Path) -> list[tuple[list[str], int]]:
         raise FileNotFoundError(
             f'{path} not found; write it with `python projects/experiments/listops/make_data.py {path.parent}`'
         )
-    with path.open(newline='') as file:
+    with path.open(encoding='utf-8', newline='') as file:
         header, *rows = csv.reader(file, delimiter='\t')
     if header != COLUMNS or not rows:
         raise ValueError(f'{path} must have the columns {COLUMNS} and at least one example, not {header}')

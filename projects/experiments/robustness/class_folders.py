@@ -51,7 +51,7 @@ def class_names(path: Path) -> list[str]:
     if path.is_dir():
         names = subfolders(path)
     elif path.is_file():
-        names = [line.strip() for line in path.read_text().splitlines() if line.strip()]
+        names = [line.strip() for line in path.read_text(encoding='utf-8').splitlines() if line.strip()]
     else:
         raise ValueError(f'{path} not found; it must be a folder with a folder per class, or a file with their names')
     if not names:

@@ -80,7 +80,7 @@ class Results:
     def read(cls, path: Path) -> 'Results':
         """Reads a file."""
         try:
-            content = json.loads(path.read_text())
+            content = json.loads(path.read_text(encoding='utf-8'))
             return cls(path, dict(content['settings']), dict(content['cells']), dict(content['summary']))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(

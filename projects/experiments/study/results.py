@@ -108,5 +108,5 @@ def _small(record: Mapping[str, Any], metric: str, scores: Path) -> dict[str, An
         for epoch, values in record['curve'].items()
     }
     times = {key: round(record[key], 1) for key in ('seconds', 'cpu_seconds')}
-    more = dict(scores=json.loads(scores.read_text())) if scores.is_file() else {}
+    more = dict(scores=json.loads(scores.read_text(encoding='utf-8'))) if scores.is_file() else {}
     return {k: v for k, v in record.items() if k not in ('command', 'stage')} | times | dict(curve=curve) | more

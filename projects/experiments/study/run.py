@@ -127,7 +127,7 @@ def _start(study: Study, run: Run) -> subprocess.Popen:
     print(f'{time.strftime("%H:%M:%S")} {run}: started or continued', flush=True)
     command = [sys.executable, __file__, study.config, '--work-dir', study.work_dir]
     command += ['--run', run.stage, run.arm, str(run.seed)]
-    with (folder / 'output.txt').open('a') as output:
+    with (folder / 'output.txt').open('a', encoding='utf-8') as output:
         environment = {'OMP_NUM_THREADS': '1', **os.environ}  # the same sums whatever the number of cores
         return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
 
@@ -135,7 +135,7 @@ def _start(study: Study, run: Run) -> subprocess.Popen:
 def _tell_of_end(study: Study, run: Run, returncode: int) -> None:
     folder = study.folder(run)
     if returncode:
-        end = ''.join((folder / 'output.txt').open(errors='replace').readlines()[-15:])
+        end = ''.join((folder / 'output.txt').open(encoding='utf-8', errors='replace').readlines()[-15:])
         raise UserError(f'{run} failed with status {returncode}; the end of {folder / "output.txt"}:\n\n{end}')
     record = read_record(folder)
     print(f'{time.strftime("%H:%M:%S")} {run}: {list(record["curve"].values())[-1]}, {record["seconds"] / 60:.1f} min')

@@ -89,7 +89,7 @@ def _evaluate(cfg: Config, metric: str, scratch: Path) -> dict[str, Any]:
     truth = evaluator._coco_api
     images = truth.get_img_ids()
     path = scratch / f'detections.{kind}.json'
-    if not json.loads(path.read_text()):
+    if not json.loads(path.read_text(encoding='utf-8')):
         return dict(images=len(images), value=0.0, resampled=[0.0] * RESAMPLES)
     evaluation = COCOeval(truth, truth.loadRes(str(path)), kind)
     evaluation.params.catIds = evaluator.cat_ids

@@ -24,7 +24,7 @@ TERMS = "ImageNet's terms of access: non-commercial research and education only"
 
 def small_weights(run: Path) -> bytes:
     """The backbone of a finished run as a file: float16 tensors, with data, terms, schedule and accuracy."""
-    record = json.loads((run / 'record.json').read_text())
+    record = json.loads((run / 'record.json').read_text(encoding='utf-8'))
     last = record['curve'][str(record['epochs'])]
     state_dict = {
         key: value.half() if value.is_floating_point() else value

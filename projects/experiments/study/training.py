@@ -125,7 +125,7 @@ class LogitsHook(Hook):
             if key in ('mean_logit', 'var_logit', 'position')
         }
         if values:
-            with (Path(runner.work_dir) / 'path.jsonl').open('a') as file:
+            with (Path(runner.work_dir) / 'path.jsonl').open('a', encoding='utf-8') as file:
                 file.write(f'{json.dumps(dict(step=step, **values))}\n')
 
 
@@ -137,7 +137,7 @@ def pack_path(folder: Path) -> None:
     path = folder / 'path.jsonl'
     if not path.is_file():
         return
-    rows = {row.pop('step'): row for row in map(json.loads, path.read_text().splitlines())}
+    rows = {row.pop('step'): row for row in map(json.loads, path.read_text(encoding='utf-8').splitlines())}
     steps = sorted(rows)
     values = {key: np.array([rows[step][key] for step in steps], np.float16) for key in rows[steps[0]]}
     content = io.BytesIO()
@@ -162,7 +162,7 @@ def train_run(study: Study, run: Run) -> None:
     record = read_record(folder) or new_record(cfg, run)
     if not has_config(record, cfg):
         raise UserError(f'{folder} holds a run of another config; remove it, or choose another folder with --work-dir')
-    with (folder / '.lock').open('w') as lock:
+    with (folder / '.lock').open('w', encoding='utf-8') as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -273,6 +273,6 @@ def machine() -> str:
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
     path = Path('/proc/cpuinfo')
-    lines = path.read_text().splitlines() if path.is_file() else []
+    lines = path.read_text(encoding='utf-8').splitlines() if path.is_file() else []
     names = [line.partition(':')[2].strip() for line in lines if line.startswith('model name')]
     return f'{names[0] if names else platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} thread(s)'

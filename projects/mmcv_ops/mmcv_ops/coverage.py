@@ -96,20 +96,21 @@ def of_config(config) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     names = set(names_by_module())
     for kind in dict.fromkeys(types(config._cfg_dict)):
-        for module in {compiled for used in modules_used(kind) for compiled in _compiled(used, names)}:
+        for module in {compiled for used in modules_used(kind) for compiled in _compiled(used, names, set())}:
             found.setdefault(module, []).append(kind if isinstance(kind, str) else kind.__name__)
     return dict(sorted(found.items()))
 
 
-def _compiled(module: str, names: set[str]) -> set[str]:
+def _compiled(module: str, names: set[str], seen: set[str]) -> set[str]:
     """Returns the module itself if it takes names from the compiled one, else those that it imports and that do."""
-    if module in names:
-        return {module}
+    if module in names or module in seen:
+        return {module} & names
     import mmcv
 
+    seen.add(module)
     file, found = Path(mmcv.__file__).parent / 'ops' / f'{module}.py', set()
     for node in ast.walk(ast.parse(file.read_text(encoding='utf-8'))) if file.exists() else ():
         if isinstance(node, ast.ImportFrom) and node.level == 1:
             for other in [node.module] if node.module else [alias.name for alias in node.names]:
-                found |= _compiled(other, names)
+                found |= _compiled(other, names, seen)
     return found

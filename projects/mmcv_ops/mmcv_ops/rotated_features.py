@@ -30,11 +30,12 @@ def active_rotated_filter_backward(grad_out: Tensor, indices: Tensor, grad_in: T
     grad_in.copy_(total.view(grad_in.shape))
 
 
-def _samples(boxes: Tensor, scale: float, points: int) -> list[tuple[Tensor, Tensor]]:
+def _samples(boxes: Tensor, features: Tensor, scale: float, points: int) -> list[tuple[Tensor, Tensor]]:
     """Returns y and x (N, H, W) of each point: the box's center, and its corners if there are 5 points.
 
-    Boxes (N, H, W, 5) are y, x, w, h, angle here: mmcv takes the first number as y, and its documentation agrees.
+    Boxes (N, H, W, 5), from mmrotate (N x H x W, 5), are y, x, w, h, angle here: mmcv takes the first number as y.
     """
+    boxes = boxes.to(features.dtype).reshape(len(features), *features.shape[2:], 5)
     y, x, w, h = (boxes[..., :4] * scale).unbind(-1)
     places = [(y, x)]
     if points > 1:
@@ -51,7 +52,7 @@ def rotated_feature_align_forward(
     x, boxes = float32(features, best_bboxes)
     images = torch.arange(len(x), device=x.device)
     total = x.clone()
-    for place in _samples(boxes.to(x.dtype), spatial_scale, points):
+    for place in _samples(boxes, x, spatial_scale, points):
         total += sample(x, images, *place)
     output.copy_(total)
 
@@ -62,6 +63,6 @@ def rotated_feature_align_backward(
     grad, boxes = float32(top_grad, best_bboxes)
     images = torch.arange(len(grad), device=grad.device)
     total = grad.clone()
-    for place in _samples(boxes.to(grad.dtype), spatial_scale, points):
+    for place in _samples(boxes, grad, spatial_scale, points):
         scatter(grad, total, images, *place)
     bottom_grad.copy_(total)

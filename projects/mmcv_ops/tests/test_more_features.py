@@ -41,6 +41,13 @@ def test_border_align(ops, pool_size):
     assert torch.autograd.gradcheck(lambda x: ops.border_align(x, boxes, pool_size), double(x))
 
 
+def test_rotated_feature_align_of_flat_boxes(ops):
+    """As mmrotate's R3Det calls it."""
+    x, refined = random(2, 3, 5, 6), rotated_boxes(60, 50)
+    expected = ops.rotated_feature_align(x, refined.view(2, 5, 6, 5), 0.12, 5)
+    assert torch.equal(ops.rotated_feature_align(x, refined, 0.12, 5), expected)
+
+
 def test_border_align_in_chunks(ops, monkeypatch):
     x, boxes = random(2, 12, 7, 9), rois(12, size=9)[:, 1:].view(2, 6, 4)
     expected = ops.border_align(x, boxes, 4)

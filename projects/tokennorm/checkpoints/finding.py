@@ -94,7 +94,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
     The directory may have been moved: a file of the noted name in it takes precedence over the noted path.
     """
     note = folder / NOTE
-    if note.is_file() and (named := note.read_text().strip()):
+    if note.is_file() and (named := note.read_text(encoding='utf-8').strip()):
         for path in (folder / Path(named).name, Path(named)):
             if path.is_file():
                 return path

@@ -1,6 +1,7 @@
 """Reads checkpoints without running code from them."""
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from tokennorm.checkpoints.finding import SAFETENSORS, URL, CheckpointError, download, find_checkpoint
@@ -18,6 +20,9 @@ from tokennorm.messages import shorten
 
 _DAMAGED = ('PytorchStreamReader', 'Unsupported operand', 'EOFError', 'KeyError', 'IndexError')  # in torch's errors
 WRAPPERS = ('state_dict', 'model')
+EMA = 'ema_state_dict'  # of mmengine's EMAHook
+NON_FINITE = 'TOKENNORM_NON_FINITE'  # environment variable: 'allow' reads weights that are not finite
+_NEVER_INFINITE = ('weight', 'bias', 'running_mean', 'running_var', 'gamma', 'beta')
 _FOREIGN = {  # first bytes of files that are often given in place of a checkpoint
     b'\xff\xd8\xff': 'a JPEG image',
     b'\x89PNG': 'a PNG image',
@@ -30,14 +35,62 @@ def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
     """Reads a file or URL: tensors, numbers, strings, their containers, and mmengine's histories of numbers.
 
     A `.safetensors` file becomes `dict(state_dict=..., meta=...)`, as a runner's checkpoint has it. In a pickled file,
-    objects of other classes are read as dicts; `map_location` is torch's. A file that is not a checkpoint and a URL
-    that cannot be reached raise `CheckpointError`.
+    objects of other classes are read as dicts; `map_location` is torch's. A file that is not a checkpoint, a URL that
+    cannot be reached, and weights that are not finite raise `CheckpointError`.
     """
     source = find_checkpoint(checkpoint)
     path = download(source) if source.startswith(URL) else Path(source)
     if source.startswith(URL):
         source += f' (saved as {path}; delete that to fetch it again)'
-    return _read_safetensors(path, source) if path.suffix == SAFETENSORS else _read_pickle(path, source, map_location)
+    is_safetensors = path.suffix == SAFETENSORS
+    content = _read_safetensors(path, source) if is_safetensors else _read_pickle(path, source, map_location)
+    if os.environ.get(NON_FINITE) != 'allow':
+        _check_finite(content, source)
+    return content
+
+
+def _check_finite(content: Any, source: str) -> None:
+    """Raises `CheckpointError` for weights that are NaN or infinite: a detector with them finds nothing, silently."""
+    weights = next((content[name] for name in WRAPPERS if name in content), content) if _is_dict(content) else {}
+    averages = content.get(EMA, {}) if _is_dict(content) else {}
+    tensors = [
+        (prefix + str(key), value)
+        for prefix, entries in (('', weights), (f'{EMA}.', averages))
+        for key, value in (entries.items() if _is_dict(entries) else ())
+        if isinstance(value, Tensor)
+    ]
+    if names := [name for name, value in tensors if not is_usable(name, value)]:
+        raise CheckpointError(
+            f'{source} has values that are not finite, NaN or infinite, in {len(names)} of {len(tensors)} tensors: '
+            f'{shorten(names, 3)}. Its training diverged, or the file is damaged: use an earlier checkpoint. If they '
+            f'are so on purpose, set the variable {NON_FINITE}=allow'
+        )
+
+
+def is_usable(name: str, value: Tensor) -> bool:
+    """Returns whether all values of a tensor are finite, or infinite on purpose.
+
+    Masks of attention are 0 and -inf, and ranges that have seen no value yet are inf. They hold no NaN, and one finite
+    value at most; weights, biases and running statistics are never infinite.
+    """
+    if value.is_complex():
+        value = torch.view_as_real(value)
+    if not value.is_floating_point() or value.is_meta or value.layout != torch.strided or not value.numel():
+        return True
+    if value.dtype.itemsize < 4:
+        value = value.float()
+    if value.sum().isfinite():  # the sum has every NaN and infinity; it may overflow without them
+        return True
+    is_finite = value.isfinite()
+    if is_finite.all():
+        return True
+    may_be_infinite = name.rpartition('.')[2] not in _NEVER_INFINITE
+    finite = value[is_finite]
+    return may_be_infinite and not value.isnan().any() and bool((finite == finite[:1]).all())
+
+
+def _is_dict(content: Any) -> bool:
+    return isinstance(content, Mapping)
 
 
 def _read_pickle(path: Path, source: str, map_location: Any) -> Any:
@@ -126,7 +179,7 @@ def describe_entries(content: Any) -> str:
     entries = _weight_entries(content)
     read = next((name for name in WRAPPERS if name in entries), None)
     others = ', '.join(f'"{name}"' for name in entries if name != read)
-    average = ', the moving average' if others == '"ema_state_dict"' else ''  # mmengine's EMAHook
+    average = ', the moving average' if others == f'"{EMA}"' else ''
     return f'read from "{read}"{average}; the file also has {others}' if read and others else ''
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
 from tokennorm.cli.command import Parser, command, import_openmmlab
+from tokennorm.console import say
 from tokennorm.messages import UserError, user_errors
 
 
@@ -47,7 +48,7 @@ def main(argv: list[str]) -> None:
         trained = TorchDetector(args.config, args.checkpoint, 'cpu', args.cfg_options)
         if other := [name for name, file in zip(args.files, files, strict=True) if file.classes != trained.classes]:
             raise UserError(f'{other[0]} has other classes than {trained.checkpoint}; name files of the same detector')
-        print(f'Checkpoint: {trained.description}\n{len(split.content["images"])} {args.split} images of {args.data}')
+        say(f'Checkpoint: {trained.description}\n{len(split.content["images"])} {args.split} images of {args.data}')
         measured = measure([trained, *files], split)
     sizes = [sum(value.nbytes for value in trained.model.state_dict().values())]
     sizes += [Path(name).stat().st_size for name in args.files]
@@ -57,8 +58,8 @@ def main(argv: list[str]) -> None:
     names = ['PyTorch', *args.files]
     width = max(map(len, names))
     heads = [f'{kind} AP' for kind in measured[0].aps] + ['ms per image', 'MiB']
-    print(f'{"":{width}}  ' + '  '.join(heads))
+    say(f'{"":{width}}  ' + '  '.join(heads))
     for name, result, size in zip(names, measured, sizes, strict=True):
         cells = [f'{100 * ap:.1f}' for ap in result.aps.values()]
         cells += [f'{result.milliseconds:.1f}', f'{size / 2**20:.1f}']
-        print(f'{name:{width}}  ' + '  '.join(f'{cell:>{len(head)}}' for cell, head in zip(cells, heads, strict=True)))
+        say(f'{name:{width}}  ' + '  '.join(f'{cell:>{len(head)}}' for cell, head in zip(cells, heads, strict=True)))

@@ -12,6 +12,7 @@ from pathlib import Path
 from tokennorm.cli.arguments import add_training_options
 from tokennorm.cli.command import Parser, add_json, command, import_openmmlab, positive_integer, print_json
 from tokennorm.config.paths import config as config_path
+from tokennorm.console import say
 from tokennorm.engine.options import check_data
 from tokennorm.findings import Findings, judging
 
@@ -43,9 +44,9 @@ def main(argv: list[str]) -> None:
     with judging(Findings(args.allow, args.strict)) as found:
         splits = find_detection_data(args.data)
         for split in splits.values():
-            print(f'{split.name}: {split.source}, images in {split.image_dir}')
+            say(f'{split.name}: {split.source}, images in {split.image_dir}')
         inspection = inspect_splits(splits)
-    print('\n'.join(inspection.lines(found, args.masks)))
+    say('\n'.join(inspection.lines(found, args.masks)))
     if args.json:
         counts = {
             split.name: dict(
@@ -67,7 +68,7 @@ def main(argv: list[str]) -> None:
     for split in splits.values():
         sheet = args.out / f'{split.name}.jpg'
         cv2.imwrite(str(sheet), contact_sheet(split, args.num_images))
-        print(f'{sheet}: images of {split.name} with their annotations')
+        say(f'{sheet}: images of {split.name} with their annotations')
 
 
 def is_config(name: str) -> bool:
@@ -88,8 +89,8 @@ def check_config(args: argparse.Namespace) -> None:
 
     found, absent = lint(args.data, args.allow, args.strict)
     if absent:
-        print(f'note: the data of {", ".join(absent)} is not on this machine; its rules are left out')
-    print(found.text() or 'No problems found.')
+        say(f'note: the data of {", ".join(absent)} is not on this machine; its rules are left out')
+    say(found.text() or 'No problems found.')
     if args.json:
         print_json(dict(findings=[one.as_dict() for one in found], without_data=absent))
     if count := len(found.of('error')):

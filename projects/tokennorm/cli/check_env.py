@@ -9,6 +9,7 @@ import shutil
 import sys
 from importlib.util import find_spec
 
+from tokennorm.console import say
 from tokennorm.environment import (
     FORKS,
     MAKE_ENV,
@@ -18,6 +19,8 @@ from tokennorm.environment import (
     check_mmcv_ops,
     distributions_of,
     install_all,
+    remedy_of_import,
+    settle_user,
     version_of,
 )
 
@@ -45,8 +48,8 @@ def check_imports() -> str:
         try:
             _ = importlib.import_module(name).__version__  # a folder without the package can be imported, too
         except Exception as error:  # whatever a package does when it is imported
-            fix = install_all()
-            if name == 'cv2':  # opencv-python, which was installed last, needs libGL
+            fix = remedy_of_import(error) or install_all()
+            if name == 'cv2' and fix == install_all():  # opencv-python, which was installed last, needs libGL
                 version = next(filter(None, map(version_of, OPENCV)), '')
                 fix = f'{PIP} install --force-reinstall --no-deps {OPENCV[0]}{version and f"=={version}"}'
             raise Fault(f'import {name} fails: {type(error).__name__}: {error}', fix) from error
@@ -84,17 +87,19 @@ CHECKS = (check_packages, check_imports, check_mmcv_ops, check_gpu, check_dtn_ke
 
 def main() -> int:
     """Prints versions and checks, and returns the exit status."""
-    print(f'{"python":<32}{platform.python_version()}, {sys.executable}')
+    say(f'{"python":<32}{platform.python_version()}, {sys.executable}')
+    if places := settle_user():
+        say(places)
     installed = [name for package in PACKAGES for name in distributions_of(package) or [package]]
     for name in (*installed, 'mmcv-ops-torchvision', 'numpy', *filter(version_of, OPENCV)):
-        print(f'{name:<32}{version_of(name) or "not installed"}')
-    print()
+        say(f'{name:<32}{version_of(name) or "not installed"}')
+    say()
     for check in CHECKS:
         name = check.__name__.removeprefix('check_').replace('_', ' ')
         try:
-            print(f'ok    {name}: {check()}', flush=True)
+            say(f'ok    {name}: {check()}')
         except Fault as fault:
-            print(f'FAIL  {name}: {fault}')
+            say(f'FAIL  {name}: {fault}')
             return 1
     return 0
 

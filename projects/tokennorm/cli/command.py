@@ -1,7 +1,6 @@
 """The frame of all subcommands: their parser, and how they end."""
 
 import argparse
-import json
 import os
 import re
 import sys
@@ -12,8 +11,19 @@ from contextlib import nullcontext, redirect_stdout, suppress
 from functools import wraps
 from typing import Any, NoReturn
 
-from tokennorm.environment import OPTIONAL, PACKAGES, PIP, Fault, check_mmcv_ops, import_mmdet, limit_spinning
-from tokennorm.files import in_home
+from tokennorm.console import prepare_streams, say, visible
+from tokennorm.environment import (
+    OPTIONAL,
+    PACKAGES,
+    PIP,
+    Fault,
+    check_mmcv_ops,
+    import_mmdet,
+    limit_spinning,
+    remedy_of_import,
+    settle_user,
+)
+from tokennorm.files import as_json, in_home
 from tokennorm.messages import UserError, did_you_mean
 from tokennorm.ranks import print_once
 
@@ -77,7 +87,11 @@ class Parser(argparse.ArgumentParser):
             message += f' (did you mean {same}?)' if same else did_you_mean(wrong[1], self._option_string_actions, 0.75)
         elif wrong := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
             message += did_you_mean(wrong[1], re.findall(r"[^\s',]+", wrong[2]))
-        self.exit(2, _DIGITS.sub(r'\1...', f'error: {message}; `{self.prog} --help` lists the arguments\n'))
+        self.exit(2, _error_line(f'error: {message}; `{self.prog} --help` lists the arguments\n'))
+
+
+def _error_line(text: str) -> str:
+    return _DIGITS.sub(r'\1...', visible(text))
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +101,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def print_json(value: Any) -> None:
     """Prints a result as JSON to the standard output, which `command` keeps free of anything else."""
-    print(json.dumps(value, indent=2, default=str), file=sys.__stdout__, flush=True)
+    say(as_json(value, indent=2, default=str), file=sys.__stdout__)
 
 
 def positive_integer(text: str) -> int:
@@ -106,13 +120,18 @@ def fraction(text: str) -> float:
 
 def import_openmmlab() -> None:
     """Imports PyTorch and mmdet, which takes seconds and is announced."""
-    print_once(IMPORTING)
+    print_once(*filter(None, [settle_user()]), IMPORTING)
     try:
         check_mmcv_ops()
         import_mmdet()
-    except (Fault, ImportError):
+    except Fault:
         raise
-    except Exception as error:  # of packages that do not fit each other
+    except Exception as error:
+        if remedy := remedy_of_import(error):
+            raise UserError(f'PyTorch and OpenMMLab cannot be imported: {error}; {remedy}') from error
+        if isinstance(error, ImportError):
+            raise
+        # of packages that do not fit each other
         raise ImportError(f'{type(error).__name__}: {error}', name='mmdet') from error
 
 
@@ -126,6 +145,7 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
     def wrapped(argv: list[str] | None = None) -> None:
         argv = sys.argv[1:] if argv is None else argv
         shows_traceback = _FLAG in argv or os.environ.get(_VARIABLE) == '1'
+        prepare_streams()
         limit_spinning()
         try:
             quiet = redirect_stdout(sys.stderr) if '--json' in argv else nullcontext()
@@ -138,17 +158,21 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
         except OSError as error:  # nobody reads the output any more, or it cannot be written
             with suppress(OSError, ValueError):  # no file, as in a notebook
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
-            line = f'error: {_with_advice(error) or error}'
+            line = _error_line(f'error: {_with_advice(error) or error}')
             raise SystemExit(1 if isinstance(error, BrokenPipeError) else line) from error
         except KeyboardInterrupt as interrupt:
-            raise SystemExit(f'\n{interrupt or "Interrupted."}') from None
+            raise SystemExit(_error_line(f'\n{interrupt or "Interrupted."}')) from None
         except Exception as error:
             if text := _with_advice(error):
                 _end_with_one_line(UserError(text), shows_traceback)
-            traceback.print_exception(error)
+            _print_traceback(error)
             raise SystemExit(_REPORT) from error
 
     return wrapped
+
+
+def _print_traceback(error: BaseException) -> None:
+    say(''.join(traceback.format_exception(error)), end='', file=sys.stderr)
 
 
 def _with_advice(error: Exception) -> str:
@@ -166,7 +190,7 @@ def _end_with_one_line(error: UserError | Fault | ImportError | SystemExit, show
     if isinstance(error, ImportError) and not isinstance(error, UserError):
         package = str(error.name).partition('.')[0]
         if package not in (*PACKAGES, *OPTIONAL, 'cv2', 'yaml'):
-            traceback.print_exception(error)
+            _print_traceback(error)
             raise SystemExit(_REPORT) from error
         if package in OPTIONAL:
             line += f'; `{PIP} install {package}`'
@@ -175,7 +199,9 @@ def _end_with_one_line(error: UserError | Fault | ImportError | SystemExit, show
     exits = isinstance(error, SystemExit)
     if show_traceback and not (exits and not isinstance(error.code, str)):
         error.__suppress_context__ = False
-        traceback.print_exception(error)
+        _print_traceback(error)
     if exits:
+        if isinstance(error.code, str):
+            error.code = _error_line(error.code)
         raise error
-    raise SystemExit(_DIGITS.sub(r'\1...', line)) from error
+    raise SystemExit(_error_line(line)) from error

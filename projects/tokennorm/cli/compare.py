@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from tokennorm.cli.command import Parser, command
+from tokennorm.console import say
 from tokennorm.files import check_output_file
 
 
@@ -32,10 +33,8 @@ def main(argv: list[str]) -> None:
         first, second = (100 * run.numbers['results'][iou_type]['summary']['mAP'] for run in runs)
         which = 'equal to' if result.value == 0 else 'higher than' if result.value > 0 else 'lower than'
         interval = '' if result.low is None else f', 95% interval {100 * result.low:+.1f} to {100 * result.high:+.1f}'
-        print(
-            f'{iou_type} AP of {other}: {second:.1f}, {which} {first:.1f} of {name} ({second - first:+.1f}{interval})'
-        )
+        say(f'{iou_type} AP of {other}: {second:.1f}, {which} {first:.1f} of {name} ({second - first:+.1f}{interval})')
     if len({run.numbers['data']['fingerprint'] for run in runs}) > 1:
-        print('warning: the two are evaluated on different data, so that this is not a difference of the detectors')
-    print(f'Weights: {other} {runs[1].weights}, {name} {runs[0].weights}')
-    print(f'The comparison is in {out}')
+        say('warning: the two are evaluated on different data, so that this is not a difference of the detectors')
+    say(f'Weights: {other} {runs[1].weights}, {name} {runs[0].weights}')
+    say(f'The comparison is in {out}')

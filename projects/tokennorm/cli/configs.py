@@ -12,6 +12,7 @@ from fnmatch import fnmatch
 
 from tokennorm.cli.command import Parser, add_json, command, print_json
 from tokennorm.config.paths import CONFIGS, config_files
+from tokennorm.console import say
 from tokennorm.messages import did_you_mean
 from tokennorm.published import published_detector
 
@@ -31,15 +32,15 @@ def main(argv: list[str]) -> None:
         raise SystemExit(f'error: no config matches {args.pattern!r}{did_you_mean(args.pattern, names)}')
     if args.json:
         print_json([dict(zip(HEADER, row, strict=True)) for row in rows])
-    print(aligned([HEADER, *rows]))
-    print('\nAP: box, or box / mask, as the authors state; of classifiers top-1 accuracy. Nothing was measured here.')
+    say(aligned([HEADER, *rows]))
+    say('\nAP: box, or box / mask, as the authors state; of classifiers top-1 accuracy. Nothing was measured here.')
 
 
 def config_rows(pattern: str) -> list[tuple[str, ...]]:
     """Returns a row per config whose name, with its folder, matches a pattern or contains it."""
     import yaml
 
-    files = [yaml.safe_load(path.read_text()) for path in sorted(CONFIGS.glob('*/metafile.yml'))]
+    files = [yaml.safe_load(path.read_text(encoding='utf-8')) for path in sorted(CONFIGS.glob('*/metafile.yml'))]
     entries = {model['Name']: model for file in files for model in file['Models']}
     rows = []
     for path in config_files():

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
 from tokennorm.cli.command import Parser, command, import_openmmlab
+from tokennorm.console import say
 from tokennorm.files import check_output_file
 from tokennorm.messages import UserError, shorten, user_errors
 
@@ -93,8 +94,8 @@ def main(argv: list[str]) -> None:
         raise UserError(f'--calibrate: {args.calibrate} has no images; name a folder with some, .jpg or .png')
     check_packages(args.out.suffix, args.int8)
     trained = TorchDetector(args.config, args.checkpoint, 'cpu', args.cfg_options)
-    print(f'Checkpoint: {trained.description}', flush=True)
-    print(f'Writing {args.out}, which takes a minute or more', flush=True)
+    say(f'Checkpoint: {trained.description}')
+    say(f'Writing {args.out}, which takes a minute or more')
     detector = WholeDetector(trained.model, args.fp16)
     meta = trained.model.dataset_meta
     thresholds = None
@@ -106,7 +107,7 @@ def main(argv: list[str]) -> None:
         export_detector(detector, metadata, args.out, list_images(args.calibrate) if args.int8 else ())
     files = [args.out, args.out.with_suffix('.bin')] if args.out.suffix == '.xml' else [args.out]
     size = sum(file.stat().st_size for file in files) / 2**20
-    print(f'{args.out}: {size:.1f} MiB, classes: {shorten(meta["classes"])}')
+    say(f'{args.out}: {size:.1f} MiB, classes: {shorten(meta["classes"])}')
     card = Card(
         args.out,
         meta['classes'],
@@ -115,19 +116,19 @@ def main(argv: list[str]) -> None:
         report=report_of(trained.checkpoint),
         metadata={name.removeprefix('tokennorm.'): json.loads(value) for name, value in metadata.items()},
     )
-    print(f'Model card: {write_card(card)}')
+    say(f'Model card: {write_card(card)}')
     if split is not None:
         from tokennorm.export.measure import measure
         from tokennorm.inference.runtime import ExportedDetector
 
-        print(f'Evaluating PyTorch and {args.out} on the {args.split} images of {args.verify}', flush=True)
+        say(f'Evaluating PyTorch and {args.out} on the {args.split} images of {args.verify}')
         with user_errors(ImageError, where='--verify: '):
             pytorch, exported = measure([trained, ExportedDetector(args.out)], split)
         tolerance = TOLERANCE_INT8 if args.int8 else TOLERANCE_FP16 if args.fp16 else TOLERANCE
         losses = {kind: ap - exported.aps[kind] for kind, ap in pytorch.aps.items()}
         differences = losses if args.int8 else {kind: abs(loss) for kind, loss in losses.items()}  # INT8 may be better
         for kind, value in differences.items():
-            print(
+            say(
                 f'{kind} AP on {len(split.content["images"])} images: exported {100 * exported.aps[kind]:.2f}, PyTorch '
                 f'{100 * pytorch.aps[kind]:.2f}: {"a loss of" if args.int8 else "they differ by"} '
                 f'{"less than" if value < tolerance else "at least"} {100 * tolerance:g}'
@@ -135,7 +136,7 @@ def main(argv: list[str]) -> None:
         aps = ', '.join(f'{kind} AP {100 * ap:.2f}' for kind, ap in exported.aps.items())
         write_card(replace(card, measured=f'This file, on {len(split.content["images"])} images: {aps}.'))
         if max(pytorch.aps.values()) < 0.01:
-            print('An AP near 0 hardly compares them: verify with data that the detector was trained for')
+            say('An AP near 0 hardly compares them: verify with data that the detector was trained for')
         if max(differences.values()) >= tolerance:
             advice = '; calibrate with more images, or leave out --int8' * args.int8 + '; leave out --fp16' * args.fp16
             raise UserError(f'--verify: {args.out} is written, and its AP is not that of PyTorch{advice}')

@@ -4,6 +4,7 @@ import sys
 from importlib import import_module
 
 from tokennorm.cli.command import command
+from tokennorm.console import say
 from tokennorm.messages import did_you_mean
 from tokennorm.version import __version__
 
@@ -41,10 +42,10 @@ def main(argv: list[str] | None = None) -> None:
 @command
 def _print_help(argv: list[str]) -> None:
     if argv[:1] == ['--version']:
-        print(f'tokennorm {__version__}')
+        say(f'tokennorm {__version__}')
         return
     lines = '\n'.join(f'  {name:<12}{text}' for name, text in COMMANDS.items())
-    print(f"""usage: tokennorm SUBCOMMAND [ARGUMENTS]
+    say(f"""usage: tokennorm SUBCOMMAND [ARGUMENTS]
 
 DTN and DPN backbones for OpenMMLab: train, evaluate and use detectors.
 

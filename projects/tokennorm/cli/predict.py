@@ -18,6 +18,7 @@ from typing import Any
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
 from tokennorm.cli.command import Parser, command, fraction, import_openmmlab, positive_integer
+from tokennorm.console import say
 from tokennorm.files import make_output_dir
 from tokennorm.messages import UserError, shorten, user_errors
 
@@ -116,16 +117,16 @@ def main(argv: list[str]) -> None:
 
         steps = (part.get('score_thr') for _, part in walk(detector.cfg.model.get('test_cfg') or {}, ''))
         if (least := max((value for value in steps if isinstance(value, float)), default=0)) > predictor.lowest:
-            print(f'The config drops scores below {least:g}; --cfg-options sets the score_thr in its model.test_cfg.')
+            say(f'The config drops scores below {least:g}; --cfg-options sets the score_thr in its model.test_cfg.')
     if (args.out / 'detections.json').exists():
-        print(f'{args.out} has an earlier run: files that are not written again stay in it. --out sets another folder.')
+        say(f'{args.out} has an earlier run: files that are not written again stay in it. --out sets another folder.')
     with _sigterm_interrupts():
         results = predict(predictor, source, args.out)
     images, objects = (len(results.content[name]) for name in ('images', 'annotations'))
     shown = f'{results.shown} with scores of at least {predictor.lowest:.3g}{" are drawn" * options.drawings}'
-    print(f'{args.out}: detections.json ({objects} detections on {images} images); {shown}')
+    say(f'{args.out}: detections.json ({objects} detections on {images} images); {shown}')
     if args.thresholds is None and has_thresholds:
-        print('Too many boxes? --thresholds best applies the score thresholds that the training run recommends.')
+        say('Too many boxes? --thresholds best applies the score thresholds that the training run recommends.')
     unread, unwritten, done, failed = results.unread, results.unwritten, len(results.unread) + images, []
     if unread:
         failed.append(f'{len(unread)} of {done} files could not be read: {shorten(unread, 5)}')
@@ -134,9 +135,9 @@ def main(argv: list[str]) -> None:
     if results.interrupted and source.count:
         failed.append(f'interrupted after {done} of {source.count} images')
     elif source.count and done + 2 < 0.95 * source.count:
-        print(f'the file claims {source.count} frames, and {done} were decoded: it may be trimmed or damaged')
+        say(f'the file claims {source.count} frames, and {done} were decoded: it may be trimmed or damaged')
     elif not source.count and not results.interrupted:
-        print(f'{args.path[0]}: the stream ended after {done} frames')
+        say(f'{args.path[0]}: the stream ended after {done} frames')
     if failed:
         raise SystemExit(f'error: {"; ".join(failed)}')
 
@@ -163,7 +164,7 @@ def _open_detector(args: argparse.Namespace) -> Any:
     from tokennorm.inference.detector import TorchDetector
 
     detector = TorchDetector(args.config, args.checkpoint, args.device, args.cfg_options, args.tta)
-    print(f'Checkpoint: {detector.description}', flush=True)
+    say(f'Checkpoint: {detector.description}')
     return detector
 
 

@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 
 from tokennorm.cli.command import Parser, command
+from tokennorm.console import say
 
 
 @command
@@ -34,7 +35,7 @@ def main(argv: list[str]) -> None:
     source = Path(checkpoint.source)
     published = for_publication(checkpoint.content, checkpoint.source)
     if (thresholds := thresholds_of(source)) is not None:
-        published['meta']['thresholds'] = json.loads(thresholds.read_text())['classes']
+        published['meta']['thresholds'] = json.loads(thresholds.read_text(encoding='utf-8'))['classes']
     make_output_dir(args.out.parent)
     suffix = '.safetensors' if args.out.suffix == '.safetensors' else '.pth'
     file = to_bytes(published, suffix)
@@ -42,10 +43,10 @@ def main(argv: list[str]) -> None:
     out = args.out.with_name(f'{name}-{hashlib.sha256(file).hexdigest()[:8]}{suffix}')
     write_new(out, file)
     before = f' instead of {source.stat().st_size / 1e6:.1f} MB' if source.is_file() else ''
-    print(f'{out}: {len(file) / 1e6:.1f} MB{before}, {len(published["state_dict"])} tensors')
-    print(f'from {checkpoint}')
+    say(f'{out}: {len(file) / 1e6:.1f} MB{before}, {len(published["state_dict"])} tensors')
+    say(f'from {checkpoint}')
     dropped = sorted(set(checkpoint.content) - set(published)) if 'state_dict' in checkpoint.content else []
-    print(f'left out: {", ".join(dropped) or "nothing"}')
+    say(f'left out: {", ".join(dropped) or "nothing"}')
     classes = checkpoint.dataset_meta.get('classes') or ()
     card = write_card(Card(out, classes, license=args.license, report=report_of(source)))
-    print(f'model card: {card}')
+    say(f'model card: {card}')

@@ -8,6 +8,7 @@ examples:
 from dataclasses import asdict
 
 from tokennorm.cli.command import Parser, add_json, command, print_json
+from tokennorm.console import say
 from tokennorm.findings import RULES, Rule
 from tokennorm.messages import UserError, did_you_mean
 
@@ -24,10 +25,10 @@ def main(argv: list[str]) -> None:
     if args.json:
         print_json([asdict(rule) for rule in chosen])
     elif args.code:
-        print(page(chosen[0]))
+        say(page(chosen[0]))
     else:
         width = max(map(len, RULES))
-        print('\n'.join(f'{rule.code:{width}}  {rule.severity:7}  {rule.summary}' for rule in chosen))
+        say('\n'.join(f'{rule.code:{width}}  {rule.severity:7}  {rule.summary}' for rule in chosen))
 
 
 def page(rule: Rule) -> str:

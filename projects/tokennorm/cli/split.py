@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tokennorm.cli.arguments import add_training_options
 from tokennorm.cli.command import Parser, command
+from tokennorm.console import say
 from tokennorm.findings import Findings, judging
 from tokennorm.messages import UserError, user_errors
 
@@ -42,4 +43,4 @@ def main(argv: list[str]) -> None:
     with user_errors(ValueError, OSError, re.error):  # such as a fraction that leaves nothing
         files = split_annotations(splits, args.val, args.seed, args.group)
     found.show()
-    print(f'{", ".join(map(str, files.values()))}: check them with `tokennorm check {files["train"].parent}`')
+    say(f'{", ".join(map(str, files.values()))}: check them with `tokennorm check {files["train"].parent}`')

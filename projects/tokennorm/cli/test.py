@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, add_training_options, use_detector
 from tokennorm.cli.command import Parser, add_json, command, import_openmmlab, print_json
+from tokennorm.console import say
 from tokennorm.engine.options import check_data
 from tokennorm.files import check_output_file
 from tokennorm.findings import Findings, judging
@@ -63,6 +64,7 @@ def evaluate(args: argparse.Namespace) -> None:
     from tokennorm.checkpoints.finding import newest_checkpoint
     from tokennorm.config.build_errors import build_errors
     from tokennorm.config.tree import is_classifier
+    from tokennorm.drawing import names_for_matplotlib
     from tokennorm.engine.data import use_data_folder
     from tokennorm.engine.distributed import end_together
     from tokennorm.engine.hooks.summary import describe_data
@@ -109,10 +111,14 @@ def evaluate(args: argparse.Namespace) -> None:
         dump = DumpResults if classifier else DumpDetResults
         runner.test_evaluator.metrics.append(dump(out_file_path=str(args.out)))
     with build_errors():
+        if (args.show or args.show_dir) and runner.test_loop:  # sets the names for drawings
+            meta = runner.visualizer.dataset_meta or {}
+            names = names_for_matplotlib(meta.get('classes') or ())
+            runner.visualizer.dataset_meta = dict(meta, **dict(classes=names) if names else {})
         metrics = runner.test()
     if args.json and is_first_process():
         values = {name: float(value) for name, value in metrics.items()}  # AP is from 0 to 1, as mmdet has it
-        print_json({name: None if value != value else value for name, value in values.items()})
+        print_json(values)
     for name in (name for name, value in metrics.items() if name.endswith('_mAP') and value >= 0):
         others = [f'AP{key} {100 * metrics[f"{name}_{key}"]:.1f}' for key in ('50', '75') if f'{name}_{key}' in metrics]
         print_once(', '.join([f'{name}, from 0 to 100: AP {100 * metrics[name]:.1f}', *others]))
@@ -121,6 +127,6 @@ def evaluate(args: argparse.Namespace) -> None:
         from tokennorm.report.hook import report_on
 
         report_on(runner, 'test', path, checkpoint.source)
-        print(f'The report is in {path}')
+        say(f'The report is in {path}')
     print_once(f'Metrics and log: {Path(cfg.work_dir) / runner.timestamp}')
     end_together(runner)

@@ -10,6 +10,7 @@ from dataclasses import asdict
 
 from tokennorm.cli.command import Parser, add_json, command, print_json
 from tokennorm.cli.configs import aligned
+from tokennorm.console import say
 from tokennorm.published import PUBLISHED
 
 
@@ -23,6 +24,6 @@ def main(argv: list[str]) -> None:
     for detector in PUBLISHED.values():
         values = (detector.box_ap, detector.mask_ap or '-', detector.size, detector.url)
         rows.append((detector.name, detector.config, *map(str, values)))
-    print(aligned(rows))
-    print('\nAP on COCO val2017 as stated by the authors of mmdet, who trained these detectors; not measured here.')
-    print('License: Apache-2.0, that of mmdet. File names end with the first digits of their SHA-256.')
+    say(aligned(rows))
+    say('\nAP on COCO val2017 as stated by the authors of mmdet, who trained these detectors; not measured here.')
+    say('License: Apache-2.0, that of mmdet. File names end with the first digits of their SHA-256.')

@@ -11,7 +11,7 @@ from pycocotools import mask as run_lengths
 from tokennorm.datasets.coco.masks import mask_problem
 from tokennorm.datasets.image_files import read_image
 from tokennorm.datasets.splits import CocoSplit
-from tokennorm.drawing import Color, color_of, draw, printable
+from tokennorm.drawing import Color, Text, color_of, draw
 
 _LONG_SIDE = 480  # pixels of a drawn image
 
@@ -47,8 +47,8 @@ def draw_annotations(
     corners = np.array(boxes, float).reshape(-1, 4) * scale
     drawn = draw(cv2.resize(image, size, interpolation=interpolation), corners, texts, colors, masks)
     framed = np.pad(drawn, ((0, 18), (0, 0), (0, 0)), constant_values=255)
-    at = 2, size[1] + 13
-    return cv2.putText(framed, printable(caption)[-60:], at, cv2.FONT_HERSHEY_SIMPLEX, 0.4, (0, 0, 0), 1, cv2.LINE_AA)
+    Text(caption[-60:], 0.4, 1).draw(framed, 2, size[1] + 13, (0, 0, 0))
+    return framed
 
 
 def mask_of(segmentation: Any, height: int, width: int) -> np.ndarray | None:

@@ -2,12 +2,14 @@
 
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -82,16 +84,30 @@ def left_out(files: Iterable[str | Path]) -> str:
     return ', '.join(f'{count} {suffix}' for suffix, count in counts.most_common())
 
 
+def _end_with_parent(parent: int) -> None:
+    """Has this process end within a second after its parent, which SIGKILL may end at any time."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
+
+
 def map_files(function: Callable[[Any], Any], items: Sequence[Any], what: str) -> Iterator[Any]:
     """Begins to compute a function of each item, in processes for many items, and returns the results in their order.
 
-    Many items show a progress bar.
+    Many items show a progress bar. The processes end with this one, however it ends.
     """
     from rich.progress import track
 
     many = len(items) >= MANY
     in_processes = many and sys.platform == 'linux'  # elsewhere a process would import the user's script again
-    pool = ProcessPoolExecutor(mp_context=get_context('fork')) if in_processes else ThreadPoolExecutor()
+    pool = ThreadPoolExecutor()
+    if in_processes:
+        context = get_context('fork')
+        pool = ProcessPoolExecutor(mp_context=context, initializer=_end_with_parent, initargs=(os.getpid(),))
     results = pool.map(function, items, chunksize=64)
     pool.shutdown(wait=False)
     return track(results, what, total=len(items), disable=not many)

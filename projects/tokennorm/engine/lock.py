@@ -18,7 +18,7 @@ def locked_work_dir(work_dir: str | Path) -> Iterator[None]:
         yield
         return
     make_output_dir(work_dir)
-    with Path(work_dir, LOCK).open('a') as file:
+    with Path(work_dir, LOCK).open('a', encoding='utf-8') as file:
         try:
             import fcntl
 

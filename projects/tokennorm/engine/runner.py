@@ -1,5 +1,6 @@
 """The runner of a training run or an evaluation: built after what breaks most often was checked, and run."""
 
+import logging
 import time
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import nn
 from tokennorm.checkpoints import Checkpoint, CheckpointError, check_fit, convert_detector, find_checkpoint
 from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
+from tokennorm.compat import make_mmengine_write_json
 from tokennorm.config.build_errors import build_errors
 from tokennorm.config.tree import innermost_datasets
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
@@ -24,7 +26,7 @@ from tokennorm.engine.resume.schedule import use_settings_of_run
 from tokennorm.engine.resume.training_state import make_resumable, restart_epoch
 from tokennorm.engine.rules import Built, verify
 from tokennorm.environment import check_mmcv_ops
-from tokennorm.files import make_output_dir
+from tokennorm.files import as_json, make_output_dir
 from tokennorm.findings import current, refuse
 from tokennorm.messages import UserError
 
@@ -55,6 +57,10 @@ class Runner(mmengine.runner.Runner):
 
     def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
         logger = super().build_logger(*args, **kwargs)
+        for handler in logger.handlers:
+            if isinstance(handler, logging.FileHandler):  # mmengine opens it in the encoding of the machine
+                handler.encoding, handler.errors = 'utf-8', 'backslashreplace'
+                handler.stream.reconfigure(encoding=handler.encoding, errors=handler.errors)
         for handler in console_handlers(logger):
             handler.addFilter(lambda record: not any(text in record.getMessage()[:200] for text in _ROUTINE))
         return logger
@@ -96,6 +102,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
     training = 'train' in splits
     check_mmcv_ops()
     keep_mmengine_from_unpickling()
+    make_mmengine_write_json(as_json)
     if not cfg.get(f'{splits[0]}_dataloader'):
         raise UserError(f'{cfg.filename} has no {splits[0]}_dataloader: it is not a whole config')
     make_output_dir(cfg.work_dir)

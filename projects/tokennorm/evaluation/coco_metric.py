@@ -13,6 +13,7 @@ from mmengine.logging import MMLogger
 from tokennorm.datasets.coco.entries import original_id
 from tokennorm.evaluation.average_precision import COCO_AP, COCO_AR, average_precision, average_recall
 from tokennorm.evaluation.results import CocoResults
+from tokennorm.files import as_json
 from tokennorm.messages import did_you_mean
 from tokennorm.registry import METRICS
 
@@ -113,10 +114,10 @@ class CocoMetric(MMDetCocoMetric):
         entries = (self._coco_api.dataset[kind] for kind in ('images', 'categories'))
         images, categories = ({one['id']: original_id(one) for one in kind} for kind in entries)
         for path in map(Path, set(files.values())):
-            results = json.loads(path.read_text())
+            results = json.loads(path.read_text(encoding='utf-8'))
             for one in results:
                 one.update(image_id=images[one['image_id']], category_id=categories[one['category_id']])
-            path.write_text(json.dumps(results))
+            path.write_text(as_json(results), encoding='utf-8')
 
     def _evaluate(self, iou_type: str, detections: CocoResults) -> dict[str, float]:
         params = dict(cat_ids=list(self.cat_ids), img_ids=list(self.img_ids), max_dets=list(self.proposal_nums))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tokennorm.files import as_json
 from tokennorm.messages import UserError
 
 # hotcoco refuses a type that it does not expect also in entries that AP does not need, such as CVAT's date_captured=0
@@ -92,7 +93,7 @@ class CocoResults:
     @classmethod
     def read(cls, path: str | Path) -> 'CocoResults':
         """Reads a file that `write` wrote."""
-        return cls.from_annotations(json.loads(Path(path).read_text()))
+        return cls.from_annotations(json.loads(Path(path).read_text(encoding='utf-8')))
 
     @classmethod
     def from_annotations(cls, results: Sequence[Mapping[str, Any]]) -> 'CocoResults':
@@ -103,7 +104,7 @@ class CocoResults:
 
     def write(self, path: str | Path) -> None:
         """Writes a COCO results file."""
-        Path(path).write_text(json.dumps(self.results(), separators=(',', ':')))
+        Path(path).write_text(as_json(self.results(), separators=(',', ':')), encoding='utf-8')
 
     def results(self, with_boxes: bool = True) -> list[dict[str, Any]]:
         """Returns one dict per detection in COCO's format."""

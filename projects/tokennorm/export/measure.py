@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tokennorm.console import say
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.evaluation.average_precision import average_precision
 from tokennorm.evaluation.results import CocoResults
@@ -40,7 +41,7 @@ def measure(detectors: Sequence[BaseDetector], split: CocoSplit) -> list[Measure
         raise UserError('the detectors have different classes: compare those of the same classes')
     known = {ids[name] for name in detectors[0].classes}
     if extra := [name for name, i in ids.items() if i not in known]:
-        print(f'Classes that the detector does not have are left out, with their objects: {shorten(extra)}')
+        say(f'Classes that the detector does not have are left out, with their objects: {shorten(extra)}')
     truth = dict(
         split.content,
         categories=[one for one in split.content['categories'] if one['id'] in known],

@@ -11,12 +11,14 @@ from urllib.parse import urlsplit
 import cv2
 import numpy as np
 
+from tokennorm.console import say, visible
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, left_out, list_files, list_images
 from tokennorm.messages import UserError
 from tokennorm.pixels import CV_LOG, HTTP, ImageError, begins_as_image, read_image
 
 DRAWN_VIDEO = 'detections.mp4'  # of a video, in the output folder
 _MOST_FRAMES = 480  # per second
+_MOST_BYTES = 180  # of a part of a name
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def open_sources(sources: Sequence[str], out: Path, every: int = 1, drawings: bo
         own = {(out / name).resolve() for name in ('vis', 'crops')}
         paths = [str(path) for path in list_images(folder) if not own & set(path.resolve().parents)]
         if others := left_out(list_files(folder)):
-            print(f'{folder}: files of formats that are not read: {others}')
+            say(f'{folder}: files of formats that are not read: {others}')
         if not paths:
             raise UserError(f'{folder} has no images ({", ".join(IMAGE_SUFFIXES)})')
     else:  # names of drawings must not have `..`
@@ -90,7 +92,24 @@ def _read(path: str) -> np.ndarray | ImageError:
 
 
 def _name(path: str, folder: str) -> str:
-    return re.sub(r'^\w+://|[?#].*', '', path) if path.startswith(HTTP) else os.path.relpath(path, folder)
+    return name_of_url(path) if path.startswith(HTTP) else os.path.relpath(path, folder)
+
+
+def name_of_url(url: str) -> str:
+    """Returns the relative path under which results on the image of a URL are written: its host and its path.
+
+    It never leads out of a folder: empty parts, `.` and `..` are left out, also between backslashes. Neither does it
+    have the password and the query of the URL, which may be secret.
+    """
+    host, _, path = re.sub(r'^\w+://|[?#].*', '', url, flags=re.DOTALL).partition('/')
+    parts = re.split(r'[/\\]', f'{host.rpartition("@")[2]}/{path}')
+    return '/'.join(_short(part) for part in map(visible, parts) if part.strip(' ') not in ('', '.', '..')) or 'image'
+
+
+def _short(part: str) -> str:
+    """The part of a path with at most 180 bytes, its end kept; file systems allow 255 with what is added to it."""
+    content = part.encode(errors='surrogateescape')
+    return part if len(content) <= _MOST_BYTES else content[-_MOST_BYTES:].decode(errors='ignore')
 
 
 def _is_image(source: str) -> bool:
@@ -111,7 +130,7 @@ def _open_video(source: str, every: int) -> InputImages:
     name = 'frame' if live else Path(source).stem
     rate = capture.get(cv2.CAP_PROP_FPS)
     if not 0 < rate <= _MOST_FRAMES:  # browsers write 1000, some cameras 90000 or nothing
-        print(f'{source} claims {rate:g} frames per second; 25 are assumed')
+        say(f'{source} claims {rate:g} frames per second; 25 are assumed')
         rate = 25.0
     return InputImages(_read_frames(capture, name, every), -(-frames // every), rate / every)
 

@@ -1,6 +1,5 @@
 """What `tokennorm predict` does with a detector, in PyTorch or in an exported file. It needs no PyTorch itself."""
 
-import json
 import os
 import re
 import sys
@@ -13,8 +12,9 @@ from typing import Any
 import cv2
 import numpy as np
 
+from tokennorm.console import over_last_line, say
 from tokennorm.drawing import color_of, draw
-from tokennorm.files import write_atomically
+from tokennorm.files import as_json, write_atomically
 from tokennorm.inference.input_images import DRAWN_VIDEO, InputImages
 from tokennorm.inference.runtime import BaseDetector, Detections, ImageError
 from tokennorm.inference.tiles import detect_in_tiles, tile_corners
@@ -135,7 +135,7 @@ class Results:
     def write(self) -> None:
         """Writes `detections.json` with what there is so far."""
         begin = time.monotonic()
-        write_atomically(self.out / 'detections.json', json.dumps(self.content).encode())
+        write_atomically(self.out / 'detections.json', as_json(self.content).encode())
         end = time.monotonic()
         self.due = end + max(_EVERY, 20 * (end - begin))  # large files do not cost more than 5% of the time
 
@@ -176,7 +176,9 @@ class Results:
         self.labels.add(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         (self.out / 'labels' / OF_PREDICT).touch()
-        path.write_text(''.join(f'{label} {" ".join(f"{value:.6f}" for value in row)}\n' for label, row in rows))
+        path.write_text(
+            ''.join(f'{label} {" ".join(f"{value:.6f}" for value in row)}\n' for label, row in rows), encoding='utf-8'
+        )
 
 
 def predict(predictor: Predictor, source: InputImages, out: Path) -> Results:
@@ -220,7 +222,7 @@ def draw_detections(image: np.ndarray, found: Detections) -> np.ndarray:
 def _print_tiles(image: np.ndarray, options: Options) -> None:
     height, width = image.shape[:2]
     count = len(tile_corners(height, width, options.tiles, options.overlap))
-    print(f'{count:,} tiles of {options.tiles} x {options.tiles} pixels for an image of {width} x {height}', flush=True)
+    say(f'{count:,} tiles of {options.tiles} x {options.tiles} pixels for an image of {width} x {height}')
 
 
 def _imwrite(path: Path, image: np.ndarray) -> bool:
@@ -252,9 +254,9 @@ class Progress:
         if self.shown != self.done:
             self._print()
         if self.terminal:
-            print()
+            say()
 
     def _print(self) -> None:
         text = f'{self.done}{self.of_all} images'
-        print(f'\r{text}' if self.terminal else text, end='' if self.terminal else '\n', flush=True)
+        (over_last_line if self.terminal else say)(text)
         self.shown, self.due = self.done, time.monotonic() + _EVERY

@@ -358,7 +358,7 @@ def thresholds_of(checkpoint: str | PathLike) -> Path | None:
     if not path.is_file():
         return None
     with suppress(ValueError, AttributeError):  # of a damaged file, which `read_thresholds` names
-        made_for = json.loads(path.read_text()).get('checkpoint')
+        made_for = json.loads(path.read_text(encoding='utf-8')).get('checkpoint')
         return path if made_for is None or Path(made_for).name == Path(checkpoint).name else None
     return path
 
@@ -370,7 +370,7 @@ def read_thresholds(path: str | PathLike, classes: Sequence[str]) -> list[float]
         ThresholdError: for a file that does not exist or has not a number from 0 to 1 for each class.
     """
     try:
-        known = json.loads(Path(path).read_text())['classes']
+        known = json.loads(Path(path).read_text(encoding='utf-8'))['classes']
         lowest = [known[name] for name in classes]
         if wrong := [value for value in lowest if type(value) not in (int, float) or not 0 <= value <= 1]:
             raise ValueError(f'{wrong[0]!r} is not a number from 0 to 1')

@@ -63,7 +63,7 @@ def report_of(checkpoint: str | Path) -> dict[str, Any] | None:
     """Returns the `report.json` next to a checkpoint; None without one, or if it is that of another checkpoint."""
     path = Path(checkpoint).with_name('report.json')
     try:
-        numbers = json.loads(path.read_text())
+        numbers = json.loads(path.read_text(encoding='utf-8'))
         return numbers if Path(numbers['checkpoint']).name == Path(checkpoint).name else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -77,7 +77,7 @@ def write_card(card: Card) -> Path:
     mark, path = _MARK.format(card.file.name), card.file.with_name('README.md')
     if path.exists() and mark not in path.read_text(encoding='utf-8', errors='replace'):
         path = card.file.with_name(f'{card.file.stem}.README.md')
-    write_atomically(path, '\n'.join([*_head(card), mark, '', *_sections(card)]).encode())
+    write_atomically(path, '\n'.join([*_head(card), mark, '', *_sections(card)]).encode('utf-8', 'backslashreplace'))
     return path
 
 

@@ -46,7 +46,7 @@ def read_run(path: str | Path) -> Run:
             f'{path} has no report.json; expected a work directory after training, or after `tokennorm test --report`'
         )
     try:
-        numbers = json.loads((path / 'report.json').read_text())
+        numbers = json.loads((path / 'report.json').read_text(encoding='utf-8'))
         _ = numbers['results'], numbers['data']['fingerprint'], numbers['by_epoch'], numbers['max_detections']
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(
@@ -91,7 +91,7 @@ def compare(first: Run, second: Run, path: str | Path, resamples: int = 200) -> 
         config_changes=config_changes(first, second),
     )
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(page)
+    Path(path).write_text(page, encoding='utf-8', errors='backslashreplace')
     return differences
 
 
@@ -110,7 +110,7 @@ def difference(first: Run, second: Run, iou_type: str, resamples: int) -> Differ
         return Difference(values[1] - values[0])
     import hotcoco
 
-    content = json.loads(Path(first.numbers['data']['path']).read_text())
+    content = json.loads(Path(first.numbers['data']['path']).read_bytes())
     ground_truth = select_categories(content, first.numbers['category_ids'], first.numbers.get('image_ids'))
     limits = [1, 10, max(run.numbers['max_detections'] for run in (first, second))]
     detections = [CocoResults.read(run.folder / f'report.{iou_type}.json') for run in (first, second)]

@@ -1,5 +1,9 @@
-"""Draws the figures of the report as SVG text."""
+"""Draws the figures of the report as SVG text, with legends in HTML.
 
+Names of classes and runs are in legends only: browsers have fonts for every script, and matplotlib has not.
+"""
+
+import html
 import io
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -9,7 +13,9 @@ import matplotlib.style
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from tokennorm.evaluation.analysis import TIDE, Evaluation
@@ -37,16 +43,16 @@ MOST_CURVES = 6
 
 
 def as_svg(draw: Callable[..., None]) -> Callable[..., str]:
-    """Has a function that draws on axes return them as an SVG element."""
+    """Has a function that draws on axes return them as an SVG element, after a legend if there are labels."""
 
     @wraps(draw)
     def drawn(*args: Any, **kwargs: Any) -> str:
         with matplotlib.style.context(STYLE):
             figure = Figure(figsize=SIZE, layout='constrained')
-            draw(figure.subplots(), *args, **kwargs)
+            draw(axes := figure.subplots(), *args, **kwargs)
             text = io.StringIO()
             figure.savefig(text, format='svg', transparent=True, metadata={'Date': None, 'Creator': None})
-        svg = text.getvalue()[text.getvalue().index('<svg') :]
+        svg = _legend(axes) + text.getvalue()[text.getvalue().index('<svg') :]
         for color, of_page in PAGE_COLORS.items():
             svg = svg.replace(color, of_page)
         return svg
@@ -54,9 +60,17 @@ def as_svg(draw: Callable[..., None]) -> Callable[..., str]:
     return drawn
 
 
+def _legend(axes: Axes) -> str:
+    entries = []
+    for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+        color = handle.get_color() if isinstance(handle, Line2D) else handle.patches[0].get_facecolor()
+        entries.append(f'<span><i style="border-color: {to_hex(color)}"></i><bdi>{html.escape(label[1:])}</bdi></span>')
+    return f'<div class="legend">{"".join(entries)}</div>\n' if entries else ''
+
+
 def _shown(label: str) -> str:
-    """Returns a label that matplotlib shows; it leaves out those that begin with an underscore."""
-    return f' {label}' if label.startswith('_') else label
+    """Returns a label with a space before it; matplotlib leaves out those that begin with an underscore."""
+    return f' {label}'
 
 
 def _marker(curve: Curve, usual: str = '') -> str:
@@ -68,11 +82,10 @@ def _marker(curve: Curve, usual: str = '') -> str:
 def draw_curves(axes: Axes, curves: Mapping[str, Curve], xlabel: str, ylabel: str, marker: str = '') -> None:
     """Draws scalars against their steps."""
     for label, curve in curves.items():
-        axes.plot(list(curve), list(curve.values()), marker=_marker(curve, marker), label=_shown(label))
+        shown = _shown(label) if len(curves) > 1 else None
+        axes.plot(list(curve), list(curve.values()), marker=_marker(curve, marker), label=shown)
     axes.set(xlabel=xlabel, ylabel=ylabel, xlim=(0, None), ylim=(0, None))
     axes.xaxis.set_major_locator(MaxNLocator(nbins='auto', integer=True, steps=[1, 2, 5, 10]))
-    if len(curves) > 1:
-        axes.legend()
 
 
 @as_svg
@@ -84,9 +97,8 @@ def draw_lambdas(axes: Axes, lambdas: Mapping[str, Curve]) -> None:
             style = dict(color=colormaps[colors](depth), linewidth=1.2, marker=_marker(curve))
             (line,) = axes.plot(list(curve), list(curve.values()), **style)
         if found:
-            line.set_label(label)
+            line.set_label(_shown(label))
     axes.set(xlabel='iteration', ylabel='lambda, mean over heads', xlim=(0, None), ylim=(-0.02, 1.02))
-    axes.legend()
 
 
 @as_svg
@@ -99,11 +111,9 @@ def draw_precision_recall(axes: Axes, evaluation: Evaluation) -> None:
         axes.plot(recalls, 100 * precision, label=_shown(f'{result.name} ({100 * result.ap50:.1f})'))
     if len(curves) > 1:
         mean = np.mean([precision for _, precision in curves], axis=0)
-        label = f'mean of all classes ({100 * mean.mean():.1f})'
+        label = _shown(f'mean of all classes ({100 * mean.mean():.1f})')
         axes.plot(recalls, 100 * mean, color=INK, label=label, linewidth=2.4)
     axes.set(xlabel='recall, %', ylabel='precision, %', xlim=(0, 101), ylim=(0, 102))
-    if curves:
-        axes.legend()
 
 
 @as_svg
@@ -111,11 +121,10 @@ def draw_thresholds(axes: Axes, evaluation: Evaluation) -> None:
     """Draws precision, recall and F1 of all classes together against the score threshold."""
     score, *columns = evaluation.sweep.T
     for label, values in zip(('precision', 'recall', 'F1'), columns, strict=True):
-        axes.plot(score, 100 * values, label=label)
+        axes.plot(score, 100 * values, label=_shown(label))
     if evaluation.best is not None:
         axes.axvline(evaluation.threshold, color=INK, linewidth=1, linestyle='--')
     axes.set(xlabel='score threshold', ylabel='%', xlim=(0, 1), ylim=(0, 102))
-    axes.legend()
 
 
 @as_svg
@@ -124,14 +133,13 @@ def draw_tide(axes: Axes, results: Mapping[str, Mapping[str, float]]) -> None:
     height = 0.8 / len(results)
     rows = np.arange(len(TIDE))
     for i, (label, lost) in enumerate(results.items()):
-        bars = axes.barh(rows + i * height, [100 * lost[key] for key in TIDE], height * 0.9, label=_shown(label))
+        shown = _shown(label) if len(results) > 1 else None
+        bars = axes.barh(rows + i * height, [100 * lost[key] for key in TIDE], height * 0.9, label=shown)
         axes.bar_label(bars, fmt='%.1f', padding=3)
     axes.set_yticks(rows + 0.4 - height / 2, list(TIDE.values()))
     axes.invert_yaxis()
     axes.set(xlabel='AP50 lost, in points', xlim=(0, None))
     axes.margins(x=0.12)
-    if len(results) > 1:
-        axes.legend()
 
 
 @as_svg

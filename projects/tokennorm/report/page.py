@@ -25,7 +25,7 @@ from tokennorm.datasets.splits import SPLIT_WORDS
 from tokennorm.environment import FORKS, check_mmcv_ops, distributions_of, version_of
 from tokennorm.evaluation.analysis import TIDE, Evaluation, evaluate, select_categories
 from tokennorm.evaluation.results import CocoResults
-from tokennorm.files import write_atomically
+from tokennorm.files import as_json, write_atomically
 from tokennorm.report import figures
 from tokennorm.report.gallery import Gallery
 from tokennorm.report.scalars import Curve, read_scalars
@@ -85,7 +85,7 @@ def write_report(
             errors and the images with errors, and it reloads itself.
     """
     path = Path(path)
-    content = json.loads(Path(ann_file).read_text())
+    content = json.loads(Path(ann_file).read_bytes())
     ground_truth = select_categories(content, category_ids, image_ids)
     is_whole = len(ground_truth['images']) == len(content['images'])
     results = {kind: evaluate(ground_truth, found, kind, max_detections) for kind, found in detections.items()}
@@ -133,15 +133,15 @@ def write_report(
         figures=figures,
     )
     if running is not None:
-        write_atomically(path, page.encode())
+        write_atomically(path, _encoded(page))
         return numbers
     path.parent.mkdir(parents=True, exist_ok=True)
     for kind, found in detections.items():
         found.write(path.with_suffix(f'.{kind}.json'))
-    write_atomically(path.with_suffix('.json'), json.dumps(numbers, indent=1).encode())
+    write_atomically(path.with_suffix('.json'), as_json(numbers, indent=1).encode())
     thresholds = dict(classes=main.class_thresholds(), checkpoint=checkpoint, chosen=_CHOSEN)
-    write_atomically(path.with_name('thresholds.json'), json.dumps(thresholds, indent=1).encode())
-    write_atomically(path, page.encode())
+    write_atomically(path.with_name('thresholds.json'), as_json(thresholds, indent=1).encode())
+    write_atomically(path, _encoded(page))
     return numbers
 
 
@@ -156,7 +156,11 @@ def end_running(path: str | Path) -> None:
         text = Path(path).read_text(encoding='utf-8')
         banner = '<p class="warning">Training ended early. This is the state after its last validation.</p>'
         text = re.sub(r'<p class="running".*?</p>', banner, text.replace(_REFRESH, ''), count=1, flags=re.DOTALL)
-        write_atomically(path, text.encode())
+        write_atomically(path, _encoded(text))
+
+
+def _encoded(page: str) -> bytes:
+    return page.encode('utf-8', 'backslashreplace')  # a file name may be any bytes
 
 
 def as_data_uri(path: Path) -> str | None:

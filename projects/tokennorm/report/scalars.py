@@ -18,7 +18,7 @@ def read_scalars(work_dir: str | Path) -> dict[str, Curve]:
     curves: dict[str, Curve] = {}
     for path in sorted(Path(work_dir).glob('*/vis_data/scalars.json')):
         found: dict[str, Curve] = {}
-        for line in path.read_text().splitlines():
+        for line in path.read_text(encoding='utf-8').splitlines():
             try:
                 entry = json.loads(line)
             except ValueError:  # the last line of a killed run

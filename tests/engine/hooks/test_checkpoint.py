@@ -10,7 +10,7 @@ import torch
 from mmengine.runner import Runner
 from torch import nn
 
-from tests.helpers.toy_training import EPOCHS, collect_garbage, train  # noqa: F401
+from tests.helpers.toy_training import EPOCHS, ITERATIONS, collect_garbage, config, train  # noqa: F401
 from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.engine.hooks.checkpoint import CheckpointHook
 from tokennorm.engine.runner import run as train_with_messages
@@ -137,3 +137,25 @@ def test_ranks_validate_with_the_statistics_of_the_checkpoint(monkeypatch):
     model = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
     CheckpointHook().before_val_epoch(SimpleNamespace(model=model))
     assert [id(buffer) for buffer in sent] == [id(model[1].running_mean), id(model[1].running_var)]
+
+
+@pytest.mark.parametrize('loop', [EPOCHS, ITERATIONS])
+@pytest.mark.parametrize('average', [False, True])
+def test_validation_without_training_gives_metrics_and_writes_nothing(tmp_path, loop, average):
+    cfg = config(tmp_path, loop, by_epoch='max_epochs' in loop, save_best='acc', average=average)
+    cfg.custom_hooks.append(dict(type='tokennorm.EarlyStoppingHook', monitor='acc', rule='greater', patience=1))
+    runner = Runner.from_cfg(cfg)
+    before = {name: value.clone() for name, value in runner.model.state_dict().items()}
+    assert [runner.val()['acc'] for _ in range(3)] == [0.0, 1.0, 2.0]
+    assert not list(tmp_path.rglob('*.pth'))
+    assert names(tmp_path) == []
+    for name, value in runner.model.state_dict().items():
+        torch.testing.assert_close(value, before[name], rtol=0, atol=0)
+
+
+def test_training_selects_its_best_checkpoint_after_a_validation(tmp_path):
+    cfg = config(tmp_path, EPOCHS, save_best='acc')
+    runner = Runner.from_cfg(cfg)
+    runner.val()
+    runner.train()
+    assert [path.name for path in tmp_path.glob('best_*')] == ['best_acc_epoch_4.pth']

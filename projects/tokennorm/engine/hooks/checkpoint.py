@@ -49,6 +49,7 @@ class CheckpointHook(UpstreamCheckpointHook):
 
     - On a local disk it writes a checkpoint in one step, and only then removes the checkpoints that it replaces.
     - All ranks validate with the running statistics that the checkpoint has.
+    - A validation without training, `Runner.val()`, writes no checkpoint; mmengine's hook fails.
     - A checkpoint holds the `training_state`, from which `--resume` continues.
     - Validation leaves the random generators unchanged. A validation that followed the checkpoint is repeated after
       resuming, since schedulers and the best checkpoint depend on it.
@@ -114,6 +115,11 @@ class CheckpointHook(UpstreamCheckpointHook):
         for buffer in unwrapped(runner.model).buffers():
             if buffer.is_floating_point():
                 broadcast(buffer)
+
+    def after_val_epoch(self, runner: Runner, metrics: dict[str, Any]) -> None:
+        """Writes the best checkpoint of a training run."""
+        if hasattr(self, 'file_backend'):  # set before training (mmengine 0.10.12)
+            super().after_val_epoch(runner, metrics)
 
     def after_val(self, runner: Runner) -> None:
         set_random_state(self._random_state)

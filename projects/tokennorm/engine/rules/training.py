@@ -50,7 +50,7 @@ def _(built: Built) -> Lines:
 @rule('built', 'idle-custom-keys')
 def _(built: Built) -> Lines:
     rules, optimizer = built.optimizer
-    idle = dict.get(rules, 'custom_keys', Noting()).unread() if 'custom_keys' in rules.asked else []
+    idle = dict.get(rules, 'custom_keys', Noting()).unread()
     if idle and not isinstance(optimizer, Exception):
         yield f'{_PARAMWISE}.custom_keys', '', [repr(key) for key in idle]
 

@@ -76,7 +76,7 @@ def cached_library(name: str) -> Path:
 
     compiler, flags = find_compiler(), instruction_sets()[name]
     version = subprocess.run([*compiler, '--version'], capture_output=True, timeout=60).stdout
-    sources = [path.read_text() for path in (SOURCE, *sorted(FOLDER.glob('*.h')))]
+    sources = [path.read_text(encoding='utf-8') for path in (SOURCE, *sorted(FOLDER.glob('*.h')))]
     key = hashlib.sha256(repr((sources, compiler, version, OPTIONS, flags)).encode()).hexdigest()[:16]
     folder = cache_directory() / 'kernels'
     target = folder / f'dtn-{name}-{key}.so'
@@ -107,7 +107,7 @@ def _compile(compiler: list[str], flags: tuple[str, ...], target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent) as directory:
         output = Path(directory, target.name)
         command = [*compiler, *OPTIONS, *flags, str(SOURCE), '-o', str(output)]
-        done = subprocess.run(command, capture_output=True, text=True, errors='replace', timeout=600)
+        done = subprocess.run(command, capture_output=True, text=True, encoding='utf-8', errors='replace', timeout=600)
         if done.returncode:
             lines = done.stderr.splitlines()
             errors = [line for line in lines if 'error' in line or 'No space' in line] or lines or ['no message']
