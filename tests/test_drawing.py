@@ -1,4 +1,4 @@
-"""Drawn boxes: names in every script, texts that cover no others."""
+"""Drawn boxes: names in every script, on plates that cover no others."""
 
 import sys
 
@@ -9,7 +9,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from tokennorm import drawing
-from tokennorm.drawing import Text, draw, names_for_matplotlib, printable
+from tokennorm.drawing import Text, draw, names_for_matplotlib, printable, text_plate
+
+RED = (0, 0, 255)
 
 
 @pytest.fixture
@@ -121,14 +123,36 @@ def test_a_dark_border_surrounds_names():
     assert (picture < 128).any()
 
 
-def test_texts_cover_no_others():
-    image, boxes, colors = np.zeros((120, 200, 3), np.uint8), np.tile([20, 40, 180, 110], (3, 1)), [(0, 0, 255)] * 3
-    for worst, second, best in (('worst', 'second', 'best'), ('größe', 'кошка', 'café')):
-        drawn = draw(image, boxes, [worst, second, best], colors)
-        np.testing.assert_array_equal(drawn, draw(image, boxes, ['', second, best], colors))
-        inside = (drawn != draw(image, boxes, ['', '', best], colors)).any((1, 2)).nonzero()[0].min()
-        assert inside > 40  # in the box
-        assert (drawn != draw(image, boxes, ['', second, ''], colors)).any()
+def test_boxes_are_two_pixels_wide_in_a_black_frame():
+    drawn = draw(np.full((100, 100, 3), 128, np.uint8), np.array([[20, 30, 60, 70]]), [''], [RED])
+    across = drawn[50, 10:30].tolist()
+    assert across.count([0, 0, 255]) in (2, 3)  # OpenCV's lines of 2 pixels have 3
+    assert across.count([0, 0, 0]) >= 2
+
+
+def test_a_plate_has_the_color_of_its_box_and_readable_ink():
+    for color, ink in ((RED, 255), ((255, 255, 255), 0), ((34, 197, 94), 0)):
+        shades = text_plate('größe 0.93', 0.5, 1, color).reshape(-1, 3).tolist()
+        assert max(map(tuple, shades), key=lambda one: shades.count(list(one))) == color
+        assert [ink] * 3 in shades
+
+
+@pytest.mark.parametrize('count', [1, 3, 8])
+def test_no_text_is_left_out_or_covered(count):
+    image = np.zeros((200, 300, 3), np.uint8)
+    colors = [(10 * i + 100, 250 - 10 * i, 200) for i in range(count)]
+    names = [f'{("dog", "größe")[i % 2]} 0.{i}' for i in range(count)]
+    drawn = draw(image, np.tile([40, 60, 200, 160], (count, 1)), names, colors)
+    for name, color in zip(names, colors, strict=True):
+        plate = text_plate(name, 0.4, 1, color)
+        windows = np.lib.stride_tricks.sliding_window_view(drawn, plate.shape)[..., 0, :, :, :]
+        assert (windows == plate).all((2, 3, 4)).any()
+
+
+def test_a_text_is_drawn_in_an_image_smaller_than_it():
+    drawn = draw(np.zeros((9, 15, 3), np.uint8), np.array([[2, 2, 8, 8]]), ['a long name'], [RED])
+    assert drawn.shape == (9, 15, 3)
+    assert (drawn[..., 2] > 0).mean() > 0.9
 
 
 def test_matplotlib_draws_names_of_every_script(no_system_fonts, recwarn):

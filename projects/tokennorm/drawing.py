@@ -4,7 +4,7 @@ import colorsys
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any
@@ -146,36 +146,58 @@ def draw(
     colors: Sequence[Color],
     masks: Iterable[np.ndarray | None] = (),
     text_size: float | None = None,
+    thickness: int | None = None,
 ) -> np.ndarray:
-    """Returns a copy of an image (H, W, 3) uint8 BGR with boxes (N, 4) of corners, texts above them, and masks.
+    """Returns a copy of an image (H, W, 3) uint8 BGR with boxes (N, 4) of corners, texts on plates, and masks.
 
-    Later boxes are drawn over earlier ones. A text that would cover that of a later box moves into its own box, or is
-    left out. A mask, bool (H, W), is filled at half strength; None leaves it out. `text_size` is that of OpenCV's
-    font; by default it fits the image.
+    Later boxes are drawn over earlier ones. The plate of a text is above its box, or where it covers the least of the
+    plates of later boxes: inside the box, below it or beside it. A mask, bool (H, W), is filled at half strength; None
+    leaves it out. `text_size` is that of OpenCV's font, `thickness` that of the boxes; by default they fit the image.
     """
     picture = np.array(image, order='C')
     height, width = image.shape[:2]
     long = max(height, width)
-    thickness, size, line = max(1, round(long / 320)), text_size or max(0.4, long / 1200), long // 700 + 1
+    thickness = thickness or max(2, round(long / 320))
+    size, line = text_size or max(0.4, long / 1200), long // 700 + 1
     for mask, color in zip(masks, colors, strict=False):
         if mask is not None:
             picture[mask] = picture[mask] // 2 + np.array(color, np.uint8) // 2
     corners = np.clip(
         np.nan_to_num(np.asarray(boxes, float)).reshape(-1, 4), -width - height, 2 * (width + height)
     )  # 32 bits
-    for (left, top, right, bottom), color in zip(corners.astype(int).tolist(), colors, strict=True):
+    whole = corners.astype(int).tolist()
+    for (left, top, right, bottom), color in zip(whole, colors, strict=True):
         cv2.rectangle(picture, (left, top), (right, bottom), (0, 0, 0), thickness + 2)
         cv2.rectangle(picture, (left, top), (right, bottom), color, thickness)
-    taken = np.zeros((height, width), bool)  # by texts
-    for (left, top, *_), text in reversed(list(zip(corners.astype(int).tolist(), texts, strict=True))):
-        shown = Text(text, size, line)
-        length, tall, below = shown.length, shown.tall, shown.below
-        x, above = max(min(left, width - length) + 1, 1), max(top - 2 * thickness, tall + 2)
-        for y in (above, max(above, top) + tall + 2 * thickness):
-            area = np.s_[max(y - tall, 0) : y + below, x : x + length]
-            if not taken[area].any():
-                taken[area] = True
-                shown.draw(picture, x, y, (0, 0, 0), border=1)
-                shown.draw(picture, x, y, (255, 255, 255))
-                break
+    taken = np.zeros((height, width), bool)  # by plates
+    for box, text, color in reversed(list(zip(whole, texts, colors, strict=True))):
+        if text:
+            plate = text_plate(text, size, line, tuple(color))[:height, :width]
+            tall, wide = plate.shape[:2]
+            places = [np.s_[y : y + tall, x : x + wide] for x, y in _places(box, wide, tall, width, height, thickness)]
+            area = min(places, key=lambda place: np.count_nonzero(taken[place]))  # the first of equal ones
+            taken[area] = True
+            picture[area] = plate
     return picture
+
+
+def _places(box: Sequence[int], wide: int, tall: int, width: int, height: int, edge: int) -> Iterator[tuple[int, int]]:
+    """Yields the left upper corners of a plate in an image, the preferred ones first."""
+    left, top, right, bottom = box
+    rows = [top - tall - edge // 2, top + edge, bottom + edge, bottom - tall - edge]
+    xs = left - edge // 2, right - wide + edge
+    places = [(x, y) for x in xs for y in rows] + [(right + edge, top), (left - wide - edge, top)]
+    places += [(left, top + sign * step * tall) for step in range(1, height // tall) for sign in (1, -1)]
+    for x, y in places:
+        yield min(max(x, 0), width - wide), min(max(y, 0), height - tall)
+
+
+@lru_cache(4096)
+def text_plate(text: str, size: float, line: int, color: Color) -> np.ndarray:
+    """Returns a text on a plate of its color, (h, w, 3) uint8 BGR, in black or white."""
+    shown, margin = Text(text, size, line), 2 + line // 2
+    plate = np.full((shown.tall + shown.below + 2 * line, shown.length + 2 * margin, 3), color, np.uint8)
+    blue, green, red = color
+    shade = 0 if 0.299 * red + 0.587 * green + 0.114 * blue > 130 else 255
+    shown.draw(plate, margin, shown.tall + line, (shade, shade, shade))
+    return plate

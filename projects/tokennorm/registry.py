@@ -45,7 +45,7 @@ def _child(parent: Any, name: str, *modules: str) -> Any:
 
 MODELS = _child(upstream.MODELS, 'model', 'registered', 'backbones', 'necks', 'data_preprocessors')
 DATASETS = _child(upstream.DATASETS, 'dataset', 'datasets.coco.dataset')
-_HOOKS = ('checkpoint', 'data_errors', 'layer_statistics', 'non_finite')
+_HOOKS = ('checkpoint', 'data_errors', 'layer_statistics', 'non_finite', 'progress', 'train_batches')
 HOOKS = _child(upstream.HOOKS, 'hook', *(f'engine.hooks.{name}' for name in _HOOKS), 'report.hook')
 OPTIM_WRAPPERS = _child(upstream.OPTIM_WRAPPERS, 'optimizer wrapper', 'engine.mixed_precision')
 OPTIM_WRAPPER_CONSTRUCTORS = _child(upstream.OPTIM_WRAPPER_CONSTRUCTORS, 'optimizer wrapper constructor', 'optim')

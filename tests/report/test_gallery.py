@@ -1,14 +1,15 @@
 """Pictures of the report: what went wrong, where the objects are, and their surroundings."""
 
 import base64
-import re
 
 import cv2
 import numpy as np
 import pytest
+from pycocotools import mask as run_lengths
 
 from tests.helpers.detections import CLASSES
 from tokennorm.evaluation.analysis import evaluate
+from tokennorm.evaluation.results import CocoResults
 from tokennorm.report.gallery import Gallery, Shape, as_uri, surroundings
 
 
@@ -28,9 +29,6 @@ def test_pictures_show_what_went_wrong(report):
         assert picture.caption == '{} false, {} missed, {} right'.format(*counts)
         states = [shape.state for shapes in gallery.shapes(errors.image_id, 400, 400) for shape in shapes]
         assert [states.count(state) for state in ('false', 'missed', 'right', 'found')] == [*counts, counts[2]]
-    best = gallery.best_images(2)
-    wrong = [sum(map(int, re.findall(r'(\d+) (?:false|missed)', picture.caption))) for picture in (*best, worst[0])]
-    assert wrong[0] <= wrong[1] < wrong[2]
     error = evaluation.label_errors[0]
     picture = gallery.label_errors(1)[0]
     assert error['dt_category'] in CLASSES.values()
@@ -46,12 +44,48 @@ def test_drawn_shapes_are_where_the_objects_are():
         Shape(np.array([220.0, 100, 60, 40]), '', 'false', mask),
         Shape(np.array([10.0, 10, 20, 20]), '', 'found'),
     ]
-    uri = as_uri(pixels, shapes, (200, 80, 120, 120))  # enlarged four times
+    uri = as_uri(pixels, shapes, (200, 80, 120, 120))  # enlarged five times and a third
     drawn = cv2.imdecode(np.frombuffer(base64.b64decode(uri.partition(',')[2]), np.uint8), cv2.IMREAD_COLOR)
-    assert drawn.shape == (480, 480, 3)
+    assert drawn.shape == (640, 640, 3)
     red = drawn[..., 2].astype(int) - drawn[..., 1] > 60
     rows, columns = np.nonzero(red)
-    assert (rows.min(), rows.max()) == (pytest.approx(80, abs=3), pytest.approx(240, abs=3))
-    assert (columns.min(), columns.max()) == (pytest.approx(80, abs=3), pytest.approx(320, abs=3))
-    assert drawn[160, 160, 2] > 100 > drawn[230, 300, 2]  # in the mask, and in the box beside it
+    assert (rows.min(), rows.max()) == (pytest.approx(107, abs=3), pytest.approx(320, abs=3))
+    assert (columns.min(), columns.max()) == (pytest.approx(107, abs=3), pytest.approx(427, abs=3))
+    assert drawn[213, 213, 2] > 100 > drawn[307, 400, 2]  # in the mask, and in the box beside it
     assert (drawn[..., 1] < 120).all()  # the other one is outside
+
+
+def test_the_best_images_have_high_scores_and_overlaps(tmp_path):
+    """Four images with an object of 10 x 10 pixels: loose but sure, tight but unsure, both, and with a false box."""
+    images = [dict(id=i, file_name=f'{i}.png', height=40, width=40) for i in (1, 2, 3, 4)]
+    for image in images:
+        cv2.imwrite(str(tmp_path / image['file_name']), np.zeros((40, 40, 3), np.uint8))
+    square = [[10, 10, 20, 10, 20, 20, 10, 20]]
+    objects = [
+        dict(id=i, image_id=i, category_id=1, bbox=[10, 10, 10, 10], area=100, segmentation=square, iscrowd=0)
+        for i in (1, 2, 3, 4)
+    ]
+    truth = dict(images=images, annotations=objects, categories=[dict(id=1, name='square')])
+    rows = [
+        [1, 10, 10, 10, 6, 0.9, 1],  # 0.6 x 0.9
+        [2, 10, 10, 10, 10, 0.7, 1],  # 1.0 x 0.7
+        [3, 10, 10, 10, 9, 0.9, 1],  # 0.9 x 0.9
+        [4, 10, 10, 10, 10, 0.9, 1],  # 1.0 x 0.9, and an error
+        [4, 30, 30, 10, 10, 0.9, 1],
+    ]
+    table = np.array(rows, float)
+    masks = [square_mask(*row[1:5]) for row in rows]
+    for kind, found in (('bbox', CocoResults(table)), ('segm', CocoResults(table, masks))):
+        evaluation = evaluate(truth, found, kind)
+        gallery = Gallery(truth, evaluation, tmp_path)
+        qualities = {e.image_id: gallery.quality(e) for e in evaluation.images}
+        assert qualities == pytest.approx({1: 0.54, 2: 0.7, 3: 0.81, 4: 0.45}, abs=1e-6), kind
+        assert [picture.file_name for picture in gallery.best_images(3)] == ['3.png', '2.png', '1.png']
+
+
+def square_mask(x, y, width, height):
+    """Run lengths of a rectangle in an image of 40 x 40 pixels."""
+    mask = np.zeros((40, 40), np.uint8, order='F')
+    mask[y : y + height, x : x + width] = 1
+    encoded = run_lengths.encode(mask)
+    return dict(size=encoded['size'], counts=encoded['counts'].decode())

@@ -1,11 +1,15 @@
 """Writes a detector as one file that runs without its config: .onnx, .pt2 (PyTorch) or .xml (OpenVINO).
 
+A model card, README.md, is written next to it.
+
 examples:
   tokennorm export WORK_DIR detector.onnx --verify DIR
   tokennorm export CONFIG CHECKPOINT detector.pt2
 """
 
 import argparse
+import json
+from dataclasses import replace
 from pathlib import Path
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, use_detector
@@ -35,7 +39,9 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     to_file.add_argument(
         '--calibrate', type=Path, metavar='DIR', help='folder of images for --int8, of which at most 100 are used'
     )
-    to_file.add_argument('--license', default='', help='license of the weights, for the metadata of the file')
+    to_file.add_argument(
+        '--license', default='', help='license of the weights, for the metadata of the file and its model card'
+    )
     verification.add_argument(
         '--verify',
         type=Path,
@@ -79,6 +85,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.export.writing import check_packages, describe, export_detector
     from tokennorm.inference.detector import TorchDetector
     from tokennorm.inference.runtime import ImageError, ThresholdError
+    from tokennorm.report.card import Card, report_of, write_card
 
     split = None
     if args.verify is not None:
@@ -101,6 +108,15 @@ def main(argv: list[str]) -> None:
     files = [args.out, args.out.with_suffix('.bin')] if args.out.suffix == '.xml' else [args.out]
     size = sum(file.stat().st_size for file in files) / 2**20
     say(f'{args.out}: {size:.1f} MiB, classes: {shorten(meta["classes"])}')
+    card = Card(
+        args.out,
+        meta['classes'],
+        config=Path(args.config).name,
+        license=args.license,
+        report=report_of(trained.checkpoint),
+        metadata={name.removeprefix('tokennorm.'): json.loads(value) for name, value in metadata.items()},
+    )
+    say(f'Model card: {write_card(card)}')
     if split is not None:
         from tokennorm.export.measure import measure
         from tokennorm.inference.runtime import ExportedDetector
@@ -117,6 +133,8 @@ def main(argv: list[str]) -> None:
                 f'{100 * pytorch.aps[kind]:.2f}: {"a loss of" if args.int8 else "they differ by"} '
                 f'{"less than" if value < tolerance else "at least"} {100 * tolerance:g}'
             )
+        aps = ', '.join(f'{kind} AP {100 * ap:.2f}' for kind, ap in exported.aps.items())
+        write_card(replace(card, measured=f'This file, on {len(split.content["images"])} images: {aps}.'))
         if max(pytorch.aps.values()) < 0.01:
             say('An AP near 0 hardly compares them: verify with data that the detector was trained for')
         if max(differences.values()) >= tolerance:

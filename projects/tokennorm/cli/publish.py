@@ -1,7 +1,7 @@
 """Makes a training run's checkpoint small and safe to share: weights, classes and config, without the optimizer.
 
 The file OUT-1a2b3c4d.pth, or OUT-1a2b3c4d.safetensors, has the first digits of its SHA-256 in its name. Loading it runs
-no code.
+no code. A model card, README.md, is written next to it.
 
 examples:
   tokennorm publish work_dirs/NAME detector.safetensors
@@ -20,6 +20,7 @@ def main(argv: list[str]) -> None:
     parser = Parser(__doc__)
     parser.add_argument('source', help='checkpoint, or work directory of a training run: its best checkpoint')
     parser.add_argument('out', type=Path, help='.pth or .safetensors; the hash is added to its name')
+    parser.add_argument('--license', default='', help='license of the weights, for the model card')
     args = parser.parse_args(argv)
     if args.out.suffix not in ('.pth', '.safetensors'):
         parser.error(f'{args.out}: name a file that ends in .pth or .safetensors')
@@ -28,6 +29,7 @@ def main(argv: list[str]) -> None:
     from tokennorm.checkpoints.writing import for_publication, to_bytes, write_new
     from tokennorm.files import make_output_dir
     from tokennorm.inference.runtime import thresholds_of
+    from tokennorm.report.card import Card, report_of, write_card
 
     checkpoint = Checkpoint.read(args.source)
     source = Path(checkpoint.source)
@@ -45,3 +47,6 @@ def main(argv: list[str]) -> None:
     say(f'from {checkpoint}')
     dropped = sorted(set(checkpoint.content) - set(published)) if 'state_dict' in checkpoint.content else []
     say(f'left out: {", ".join(dropped) or "nothing"}')
+    classes = checkpoint.dataset_meta.get('classes') or ()
+    card = write_card(Card(out, classes, license=args.license, report=report_of(source)))
+    say(f'model card: {card}')

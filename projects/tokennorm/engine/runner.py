@@ -20,6 +20,7 @@ from tokennorm.config.build_errors import build_errors
 from tokennorm.config.tree import innermost_datasets
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks.data_errors import DataErrorHook
+from tokennorm.engine.hooks.progress import console_handlers
 from tokennorm.engine.repairs import choose_best_metric, limit_detections
 from tokennorm.engine.resume.schedule import use_settings_of_run
 from tokennorm.engine.resume.training_state import make_resumable, restart_epoch
@@ -29,7 +30,7 @@ from tokennorm.files import as_json, make_output_dir
 from tokennorm.findings import current, refuse
 from tokennorm.messages import UserError
 
-_ROUTINE = (  # of the upstream libraries: long lists, and advice to programmers
+_ROUTINE = (  # of the upstream libraries: long lists, advice to programmers, and paths that the summary has
     'Config:\n',
     'System environment:',
     'Hooks will be executed in the following order',
@@ -40,6 +41,10 @@ _ROUTINE = (  # of the upstream libraries: long lists, and advice to programmers
     'Loads checkpoint by ',
     'is skipped since its requires_grad=False',
     'It is skipped since bypass_duplicate=True',
+    'Checkpoints will be saved to',
+    'Exp name:',
+    'The best checkpoint with',
+    'The previous best checkpoint',
 )
 
 
@@ -47,7 +52,7 @@ class Runner(mmengine.runner.Runner):
     """mmengine's runner with a quiet console.
 
     The console leaves out the config, the environment, and lists of hooks and parameters. The log file in the work
-    directory has them.
+    directory has them. `ProgressHook` shows how training proceeds.
     """
 
     def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
@@ -56,9 +61,16 @@ class Runner(mmengine.runner.Runner):
             if isinstance(handler, logging.FileHandler):  # mmengine opens it in the encoding of the machine
                 handler.encoding, handler.errors = 'utf-8', 'backslashreplace'
                 handler.stream.reconfigure(encoding=handler.encoding, errors=handler.errors)
-            else:
-                handler.addFilter(lambda record: not any(text in record.getMessage()[:200] for text in _ROUTINE))
+        for handler in console_handlers(logger):
+            handler.addFilter(lambda record: not any(text in record.getMessage()[:200] for text in _ROUTINE))
         return logger
+
+    def train(self) -> nn.Module:
+        """Trains. Hooks with a method `on_exit` are called at the end, also after an error or an interruption."""
+        try:
+            return super().train()
+        finally:
+            self.call_hook('on_exit')
 
     def wrap_model(self, model_wrapper_cfg: Any, model: nn.Module) -> nn.Module:
         """Wraps a model. `sync_bn` would replace a batch norm of timm and leave out the activation inside."""

@@ -22,9 +22,16 @@ from tokennorm.evaluation.analysis import TIDE, Evaluation
 from tokennorm.report.scalars import Curve
 
 SIZE = (4.6, 3.3)  # inches; one column of the page at its natural size
+# Colors that the page replaces by its own, which follow the reader's light or dark mode
+INK, LINES, PAPER = '#0f172a', '#e2e8f1', '#fffffe'
+PAGE_COLORS = {INK: 'currentColor', LINES: 'var(--line)', PAPER: 'var(--paper)'}
 STYLE = [
     'seaborn-v0_8-whitegrid',
     {
+        **dict.fromkeys(('text.color', 'axes.labelcolor', 'xtick.color', 'ytick.color'), INK),
+        **dict.fromkeys(('grid.color', 'axes.edgecolor', 'legend.edgecolor'), LINES),
+        'legend.facecolor': PAPER,
+        'legend.frameon': True,
         'svg.fonttype': 'none',
         'text.parse_math': False,
         'font.size': 9,
@@ -45,7 +52,10 @@ def as_svg(draw: Callable[..., None]) -> Callable[..., str]:
             draw(axes := figure.subplots(), *args, **kwargs)
             text = io.StringIO()
             figure.savefig(text, format='svg', transparent=True, metadata={'Date': None, 'Creator': None})
-        return _legend(axes) + text.getvalue()[text.getvalue().index('<svg') :]
+        svg = _legend(axes) + text.getvalue()[text.getvalue().index('<svg') :]
+        for color, of_page in PAGE_COLORS.items():
+            svg = svg.replace(color, of_page)
+        return svg
 
     return drawn
 
@@ -63,13 +73,18 @@ def _shown(label: str) -> str:
     return f' {label}'
 
 
+def _marker(curve: Curve, usual: str = '') -> str:
+    """A line through one point is invisible."""
+    return usual if len(curve) > 1 else '.'
+
+
 @as_svg
 def draw_curves(axes: Axes, curves: Mapping[str, Curve], xlabel: str, ylabel: str, marker: str = '') -> None:
     """Draws scalars against their steps."""
     for label, curve in curves.items():
         shown = _shown(label) if len(curves) > 1 else None
-        axes.plot(list(curve), list(curve.values()), marker=marker, label=shown)
-    axes.set(xlabel=xlabel, ylabel=ylabel, ylim=(0, None))
+        axes.plot(list(curve), list(curve.values()), marker=_marker(curve, marker), label=shown)
+    axes.set(xlabel=xlabel, ylabel=ylabel, xlim=(0, None), ylim=(0, None))
     axes.xaxis.set_major_locator(MaxNLocator(nbins='auto', integer=True, steps=[1, 2, 5, 10]))
 
 
@@ -78,11 +93,12 @@ def draw_lambdas(axes: Axes, lambdas: Mapping[str, Curve]) -> None:
     """Draws the mean lambda of each DTN layer over training, light lines first; blue: mean, orange: variance."""
     for kind, colors, label in (('mean', 'Blues', 'of the mean'), ('var', 'Oranges', 'of the variance')):
         found = [curve for name, curve in lambdas.items() if name.endswith(f'.{kind}.mean')]
-        for curve, depth in zip(found, np.linspace(0.4, 1, len(found)), strict=True):
-            (line,) = axes.plot(list(curve), list(curve.values()), color=colormaps[colors](depth), linewidth=1.2)
+        for curve, depth in zip(found, np.linspace(0.35, 0.75, len(found)), strict=True):
+            style = dict(color=colormaps[colors](depth), linewidth=1.2, marker=_marker(curve))
+            (line,) = axes.plot(list(curve), list(curve.values()), **style)
         if found:
             line.set_label(_shown(label))
-    axes.set(xlabel='iteration', ylabel='lambda, mean over heads', ylim=(-0.02, 1.02))
+    axes.set(xlabel='iteration', ylabel='lambda, mean over heads', xlim=(0, None), ylim=(-0.02, 1.02))
 
 
 @as_svg
@@ -96,7 +112,7 @@ def draw_precision_recall(axes: Axes, evaluation: Evaluation) -> None:
     if len(curves) > 1:
         mean = np.mean([precision for _, precision in curves], axis=0)
         label = _shown(f'mean of all classes ({100 * mean.mean():.1f})')
-        axes.plot(recalls, 100 * mean, color='black', label=label, linewidth=2.4)
+        axes.plot(recalls, 100 * mean, color=INK, label=label, linewidth=2.4)
     axes.set(xlabel='recall, %', ylabel='precision, %', xlim=(0, 101), ylim=(0, 102))
 
 
@@ -107,7 +123,7 @@ def draw_thresholds(axes: Axes, evaluation: Evaluation) -> None:
     for label, values in zip(('precision', 'recall', 'F1'), columns, strict=True):
         axes.plot(score, 100 * values, label=_shown(label))
     if evaluation.best is not None:
-        axes.axvline(evaluation.threshold, color='black', linewidth=1, linestyle='--')
+        axes.axvline(evaluation.threshold, color=INK, linewidth=1, linestyle='--')
     axes.set(xlabel='score threshold', ylabel='%', xlim=(0, 1), ylim=(0, 102))
 
 

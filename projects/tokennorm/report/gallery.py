@@ -10,13 +10,16 @@ from typing import Any
 
 import cv2
 import numpy as np
+from pycocotools import mask as run_lengths
 
 from tokennorm.datasets.drawing import mask_of
 from tokennorm.datasets.image_files import read_image
 from tokennorm.drawing import draw
 from tokennorm.evaluation.analysis import Evaluation, ImageErrors
 
-LONG_SIDE = 480  # pixels of an embedded image
+LONG_SIDE = 640  # pixels of an embedded image
+TEXT, LINE = 0.75, 4  # size of OpenCV's font, and pixels of a box: the page shows images at half their size
+MANY, SMALL = 20, 0.5  # shapes from which on texts are smaller
 # BGR, as in style.css: of objects 'found', 'missed' and 'crowd', and of detections 'right' and 'false'
 _GREEN, _ORANGE, _RED, _WHITE = (94, 197, 34), (60, 146, 251), (94, 63, 244), (255, 255, 255)
 COLORS = dict(found=_GREEN, right=_GREEN, missed=_ORANGE, false=_RED, crowd=_WHITE)
@@ -59,9 +62,25 @@ class Gallery:
         return self._pictures((e for e in self.evaluation.images if e.false + e.missed), most)
 
     def best_images(self, most: int = 6) -> list[Picture]:
-        """Returns the images with the fewest errors per right detection; of equal ones those with the most objects."""
-        some = [e for e in self.evaluation.images if e.right]
-        return self._pictures(sorted(some, key=lambda e: ((e.false + e.missed) / e.right, -e.right, e.image_id)), most)
+        """Returns the images with the highest `quality`; of equal ones those with the most objects."""
+        some = {e: self.quality(e) for e in self.evaluation.images if e.right}
+        return self._pictures(sorted(some, key=lambda e: (-some[e], -e.right, e.image_id)), most)
+
+    def quality(self, errors: ImageErrors) -> float:
+        """Returns the mean of score x IoU with the object over right detections and errors, which count 0."""
+        kept, kind = self.evaluation.kept, self.evaluation.iou_type
+        size = self.images[errors.image_id]
+        own = np.flatnonzero((kept.table[:, 0] == errors.image_id) & self.evaluation.right)
+        objects = [one for one in self.annotations[errors.image_id] if one['id'] in self.evaluation.found]
+        same = kept.table[own, 6][:, None] == [one['category_id'] for one in objects]
+        if kind == 'segm':
+            found = [kept.masks[i] for i in own]
+            truth = [as_run_lengths(one['segmentation'], size['height'], size['width']) for one in objects]
+        else:
+            found, truth = kept.table[own, 1:5], np.array([one['bbox'] for one in objects], float)
+        overlaps = np.asarray(run_lengths.iou(found, truth, [0] * len(objects))).reshape(same.shape) * same
+        total = float(np.sum(kept.scores[own] * overlaps.max(axis=1, initial=0)))
+        return total / (errors.right + errors.false + errors.missed)
 
     def label_errors(self, most: int = 12) -> list[Picture]:
         """Returns the surroundings of the detections that most likely show an error in the annotations."""
@@ -107,6 +126,17 @@ class Gallery:
         return self.names[int(category_id)] if len(self.names) > 1 else ''
 
 
+def as_run_lengths(segmentation: Any, height: int, width: int) -> Any:
+    """Returns a COCO segmentation as compressed run lengths."""
+    if isinstance(segmentation, list):
+        return run_lengths.merge(run_lengths.frPyObjects(segmentation, height, width))
+    return (
+        run_lengths.frPyObjects(segmentation, height, width)
+        if isinstance(segmentation['counts'], list)
+        else segmentation
+    )
+
+
 def surroundings(box: np.ndarray, width: int, height: int, context: float = 2.5) -> tuple[int, int, int, int]:
     """Returns x, y, width, height of a region in an image that has a box in it, square unless the image is smaller."""
     limits = np.array([width, height])
@@ -128,6 +158,7 @@ def as_uri(pixels: np.ndarray, shapes: list[Shape], view: tuple[int, int, int, i
     masks = [shapes[i].mask for i in inside]
     small = [m if m is None else cv2.resize(m[y : y + h, x : x + w].astype(np.uint8), size) > 0 for m in masks]
     texts = [shapes[i].text for i in inside]
-    drawn = draw(region, boxes[inside] * scale, texts, [COLORS[shapes[i].state] for i in inside], small, 0.7)
+    colors, text_size = [COLORS[shapes[i].state] for i in inside], TEXT if len(inside) <= MANY else SMALL
+    drawn = draw(region, boxes[inside] * scale, texts, colors, small, text_size, LINE)
     data = cv2.imencode('.jpg', drawn, [cv2.IMWRITE_JPEG_QUALITY, 75])[1]
     return 'data:image/jpeg;base64,' + base64.b64encode(data.tobytes()).decode()

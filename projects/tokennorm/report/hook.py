@@ -1,24 +1,29 @@
-"""The report of a runner of mmengine that has evaluated a detector, and the hook that writes it after training."""
+"""The report of a runner of mmengine that has evaluated a detector, and the hook that writes it while it trains."""
 
+import math
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mmengine.dist import master_only
+from mmengine.dist import is_main_process, master_only
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from tokennorm.messages import UserError
 from tokennorm.registry import HOOKS
-from tokennorm.report.page import IOU_TYPES, format_points, write_report
+from tokennorm.report.page import IOU_TYPES, Running, end_running, format_points, is_running, write_report
+
+MOST_TIME = 0.05  # of training, for the pages that are written after validations
 
 
 @HOOKS.register_module()
 class ReportHook(Hook):
-    """Writes `report.html` and its numbers into the work directory.
+    """Writes `report.html` after each validation, and with all its parts and numbers after training.
 
     It is the report of the validation that chose the best checkpoint, or of the last one where that was before a resume
-    or no best checkpoint is kept. A report that cannot be made is left out with a warning.
+    or no best checkpoint is kept. A report that cannot be made is left out with a warning. While training runs, a page
+    is left out if it would take more than a twentieth of the time.
     """
 
     priority = 'LOWEST'
@@ -26,9 +31,12 @@ class ReportHook(Hook):
     def __init__(self) -> None:
         self.best: tuple[str, dict[str, Any]] | None = None
         self.begin, self.began = -1, 0.0  # iteration and time of the beginning, or of the resume
+        self.written, self.cost = 0.0, 0.0  # time at which the latest page was written, and seconds that this took
+        self.validated = 0.0  # time of the latest validation
 
     def before_train(self, runner: Runner) -> None:
         self.begin, self.began = runner.iter, time.time()
+        self.written = self.validated = self.began
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         """Keeps the detections of a best checkpoint, which the checkpoint hook has just written."""
@@ -36,12 +44,14 @@ class ReportHook(Hook):
         hooks = [hook for hook in runner.hooks if isinstance(hook, CheckpointHook)]
         if any(name.endswith(one.filename_tmpl.format(runner.epoch if one.by_epoch else runner.iter)) for one in hooks):
             self.best = name, getattr(_metric(runner, 'val'), 'detections', {})  # none without tokennorm.CocoMetric
+        if self.begin >= 0 and is_main_process():
+            self._write_while_running(runner)
 
     @master_only
     def after_train(self, runner: Runner) -> None:
         """Writes the report; mmengine calls it when training ends."""
         path = Path(runner.work_dir) / 'report.html'
-        if runner.iter == self.begin and path.is_file():
+        if runner.iter == self.begin and path.is_file() and not is_running(path):
             return  # the run was complete before it was resumed: nothing was validated
         try:
             if runner.iter == self.begin and self.best is None:  # it was complete but for its report
@@ -56,6 +66,31 @@ class ReportHook(Hook):
             runner.logger.warning(f'{path} was not written ({type(error).__name__}: {text:.200})')
         else:
             runner.logger.info(f'The report is {path}: {aps} (0 to 100) of {end}')
+
+    @master_only
+    def on_exit(self, runner: Runner) -> None:
+        """Has the page say that training ended, if an error or an interruption ended it."""
+        with suppress(OSError):  # a full disk, which ended training
+            end_running(Path(runner.work_dir) / 'report.html')
+
+    def _write_while_running(self, runner: Runner) -> None:
+        """Writes the page of a run that goes on. The last one has a warning if there cannot be any."""
+        began, interval = time.time(), time.time() - self.validated
+        self.validated = began
+        loop = runner.train_loop
+        if self.cost > MOST_TIME * (began - self.written) or loop.iter >= loop.max_iters:  # the whole report follows
+            return
+        by_epoch = isinstance(loop, EpochBasedTrainLoop)
+        at = f'epoch {loop.epoch} of {loop.max_epochs}' if by_epoch else f'iteration {loop.iter} of {loop.max_iters}'
+        name, detections = self.best or (f'validation after {at.partition(" of ")[0]}', None)
+        path, state = Path(runner.work_dir) / 'report.html', Running(at, interval)
+        try:
+            report_on(runner, 'val', path, name, detections, self._training(runner), state)
+        except Exception as error:
+            runner.logger.debug(f'{path} was not written ({type(error).__name__}: {error})')
+            self.cost = math.inf
+        else:
+            self.written, self.cost = time.time(), time.time() - began
 
     def _training(self, runner: Runner) -> str:
         images = len(runner.train_dataloader.dataset)
@@ -73,6 +108,7 @@ def report_on(
     checkpoint: str | None = None,
     detections: dict | None = None,
     training: str = '',
+    running: Running | None = None,
 ) -> dict[str, Any]:
     """Writes the report of a runner's last evaluation, or of the detections of an earlier one."""
     loop, metric = getattr(runner, f'{split}_loop'), _metric(runner, split)
@@ -98,6 +134,7 @@ def report_on(
         max_detections=metric.max_detections,
         training=training,
         image_ids=metric.img_ids,
+        running=running,
     )
 
 

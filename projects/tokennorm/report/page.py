@@ -1,19 +1,23 @@
 """Writes the report: `report.html` for people, `report.json` and the detections for other programs."""
 
+import base64
 import hashlib
 import json
 import os
 import platform
+import re
 import shlex
 import sys
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import torch
+from markupsafe import Markup
 from mmengine.config import Config
 
 from tokennorm.datasets.anchor_fit import anchor_fit
@@ -21,7 +25,7 @@ from tokennorm.datasets.splits import SPLIT_WORDS
 from tokennorm.environment import FORKS, check_mmcv_ops, distributions_of, version_of
 from tokennorm.evaluation.analysis import TIDE, Evaluation, evaluate, select_categories
 from tokennorm.evaluation.results import CocoResults
-from tokennorm.files import as_json
+from tokennorm.files import as_json, write_atomically
 from tokennorm.report import figures
 from tokennorm.report.gallery import Gallery
 from tokennorm.report.scalars import Curve, read_scalars
@@ -35,8 +39,19 @@ SUMMARY = {
     'mAP_m': 'AP medium',
     'mAP_l': 'AP large',
 }
+RELOAD = 30  # seconds, of a page about a run that goes on
+TRAIN_BATCHES = 'train_batches.jpg'  # of `TrainBatchesHook`
 _CHOSEN = 'best F1 of the class at IoU 0.5'
 IOU_TYPES = {'bbox': 'box', 'segm': 'mask'}
+_REFRESH = f'<meta http-equiv="refresh" content="{RELOAD}">'
+
+
+@dataclass(frozen=True)
+class Running:
+    """A training run that has not ended."""
+
+    at: str  # such as 'epoch 3 of 12'
+    interval: float  # seconds between two validations
 
 
 def write_report(
@@ -51,6 +66,7 @@ def write_report(
     max_detections: int = 100,
     training: str = '',
     image_ids: Sequence[int] | None = None,
+    running: Running | None = None,
 ) -> dict[str, Any]:
     """Writes a report on detections, by 'bbox' or 'segm', of the images of a COCO annotation file.
 
@@ -65,6 +81,8 @@ def write_report(
         max_detections: Detections per image and class that AP counts.
         training: A line about the training run, for the top of the page.
         image_ids: Images that were read; None is all of the file.
+        running: State of a training run that has not ended. Only the page is written then, without the analysis of
+            errors and the images with errors, and it reloads itself.
     """
     path = Path(path)
     content = json.loads(Path(ann_file).read_bytes())
@@ -108,18 +126,46 @@ def write_report(
         fit=None if cfg is None else anchor_fit(cfg, ground_truth),
         over_the_run=curve_figures({'': scalars}, 'epoch' if by_epoch else 'iteration'),
         best=gallery.best_images() if gallery else [],
-        worst=gallery.worst_images() if gallery else [],
-        labels=gallery.label_errors() if gallery else [],
+        worst=gallery.worst_images() if gallery and running is None else [],
+        labels=gallery.label_errors() if gallery and running is None else [],
+        train_batches=None if work_dir is None else as_data_uri(Path(work_dir) / TRAIN_BATCHES),
+        running=running,
         figures=figures,
     )
+    if running is not None:
+        write_atomically(path, _encoded(page))
+        return numbers
     path.parent.mkdir(parents=True, exist_ok=True)
     for kind, found in detections.items():
         found.write(path.with_suffix(f'.{kind}.json'))
-    path.with_suffix('.json').write_text(as_json(numbers, indent=1), encoding='utf-8')
+    write_atomically(path.with_suffix('.json'), as_json(numbers, indent=1).encode())
     thresholds = dict(classes=main.class_thresholds(), checkpoint=checkpoint, chosen=_CHOSEN)
-    path.with_name('thresholds.json').write_text(as_json(thresholds, indent=1), encoding='utf-8')
-    path.write_text(page, encoding='utf-8', errors='backslashreplace')  # a file name may be any bytes
+    write_atomically(path.with_name('thresholds.json'), as_json(thresholds, indent=1).encode())
+    write_atomically(path, _encoded(page))
     return numbers
+
+
+def is_running(path: str | Path) -> bool:
+    """Returns whether a page says that its training run has not ended."""
+    return Path(path).is_file() and _REFRESH in Path(path).read_text(encoding='utf-8')[:2000]
+
+
+def end_running(path: str | Path) -> None:
+    """Has a page about a running training say that it ended early. Other pages stay as they are."""
+    if is_running(path):
+        text = Path(path).read_text(encoding='utf-8')
+        banner = '<p class="warning">Training ended early. This is the state after its last validation.</p>'
+        text = re.sub(r'<p class="running".*?</p>', banner, text.replace(_REFRESH, ''), count=1, flags=re.DOTALL)
+        write_atomically(path, _encoded(text))
+
+
+def _encoded(page: str) -> bytes:
+    return page.encode('utf-8', 'backslashreplace')  # a file name may be any bytes
+
+
+def as_data_uri(path: Path) -> str | None:
+    """Returns a JPEG file as a data URI; None without the file."""
+    return f'data:image/jpeg;base64,{base64.b64encode(path.read_bytes()).decode()}' if path.is_file() else None
 
 
 def fingerprint(path: str | Path) -> str:
@@ -154,6 +200,8 @@ def render(template: str, **variables: Any) -> str:
         IOU_TYPES=IOU_TYPES,
         tokennorm_version=__version__,
         now=f'{datetime.now():%Y-%m-%d %H:%M}',
+        seconds=int(time.time()),
+        REFRESH=Markup(_REFRESH),
     )
     return environment.get_template(template).render(**variables)
 

@@ -49,7 +49,10 @@ def test_hooks_of_a_foreign_config_are_not_doubled():
         [
             'EMAHook',
             'CheckpointHook',
-            *(f'tokennorm.{name}Hook' for name in ('NonFinite', 'Report', 'Lambda', 'EarlyStopping')),
+            *(
+                f'tokennorm.{name}Hook'
+                for name in ('NonFinite', 'Report', 'Lambda', 'Progress', 'TrainBatches', 'EarlyStopping')
+            ),
         ]
     )
     assert (cfg.default_hooks.checkpoint.interval, cfg.default_hooks.checkpoint.max_keep_ckpts) == (3, 1)

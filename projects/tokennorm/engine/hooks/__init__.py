@@ -62,6 +62,10 @@ def use_training_hooks(
     if 'LambdaHook' not in present:
         hooks.append(dict(type='tokennorm.LambdaHook', interval=100))
 
+    # What people see: a bar and a line per epoch, and what the network is trained on.
+    seen = dict(ProgressHook=dict(metric=next(iter(metrics), None)), TrainBatchesHook={})
+    hooks += [dict(type=f'tokennorm.{name}', **given) for name, given in seen.items() if name not in present]
+
     # Averaged weights, which validation and the saved `state_dict` use.
     if ema and 'EMAHook' not in present:
         average = dict(type='EMAHook', ema_type='mmdet.ExpMomentumEMA', momentum=EMA_MOMENTUM, update_buffers=True)

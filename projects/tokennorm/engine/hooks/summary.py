@@ -38,15 +38,15 @@ class SummaryHook(Hook):
                 when += f', from {"epoch" if by_epoch else "iteration"} {loop.val_begin}'
             yield 'validation', f'{describe_data(cfg.val_dataloader.dataset, runner.val_dataloader)}, {when}'
             if any(type_name(one) == 'CocoMetric' for one in evaluators(cfg, 'val')):
-                yield 'metrics', "AP is from 0 to 1 in log lines, which are mmdet's, and from 0 to 100 in the report"
+                yield 'metrics', "AP is from 0 to 100; mmdet's log lines have it from 0 to 1"
         size = None if runner.val_loop is None else evaluated_size(runner.val_dataloader.dataset)
         yield 'image size', '' if size is None else f'short side of {size} pixels in evaluation; --image-size sets it'
         batch = images_per_step(runner)
         yield 'batch', f'{batch} image{"s" * (batch != 1)} per step'
         lines, rate = self.schedule, self.lr
         if runner.iter and follows_command(runner):
-            rate = f'{max(group["lr"] for group in runner.optim_wrapper.optimizer.param_groups):.4g} now'
-            rate += f', where the schedule of this command is after {runner.iter} iterations'
+            rate = f'{max(group["lr"] for group in runner.optim_wrapper.optimizer.param_groups):.4g}'
+            rate += f' at iteration {runner.iter} of the new schedule'
         elif runner.iter:
             rate = 'continues from that of the checkpoint'
         yield from (('schedule', line) for line in lines)
