@@ -62,7 +62,8 @@ def test_published_checkpoints_are_small_safe_and_equal(demo_data, demo_trained,
     monkeypatch.chdir(tmp_path)
     source = demo_trained / 'epoch_1.pth'
     tool('publish')([str(source), 'weights/mini.pth'])
-    (path,) = (tmp_path / 'weights').iterdir()
+    (path,) = (tmp_path / 'weights').glob('*.pth')
+    assert sorted(one.name for one in path.parent.iterdir()) == ['README.md', path.name]
     printed = capsys.readouterr().out
     assert f'from {source} (epoch 1, config retinanet_pvt-mini-dtn-dpn_fpn_shapes)' in printed
     assert f'weights/{path.name}: ' in printed
