@@ -96,7 +96,8 @@ def test_coco_configs_get_metric_and_hooks(config):
         use_training_hooks(cfg)
     assert cfg.val_evaluator.type == cfg.test_evaluator.type == 'tokennorm.CocoMetric'
     after = [str(hook.type) for hook in cfg.custom_hooks]
-    assert sorted(after) == sorted({*before, 'tokennorm.ReportHook', 'tokennorm.LambdaHook'})
+    added = {f'tokennorm.{name}Hook' for name in ('Report', 'Lambda', 'Progress', 'TrainBatches')}
+    assert sorted(after) == sorted({*before} | added)
 
 
 def test_classifiers_log_lambda():
@@ -104,5 +105,10 @@ def test_classifiers_log_lambda():
     hooks, evaluator = list(cfg.get('custom_hooks') or []), dict(cfg.val_evaluator)
     use_coco_metric(cfg)
     use_training_hooks(cfg)
-    assert list(cfg.custom_hooks) == [*hooks, dict(type='tokennorm.LambdaHook', interval=100)]
+    assert list(cfg.custom_hooks) == [
+        *hooks,
+        dict(type='tokennorm.LambdaHook', interval=100),
+        dict(type='tokennorm.ProgressHook', metric='accuracy/top1'),
+        dict(type='tokennorm.TrainBatchesHook'),
+    ]
     assert cfg.val_evaluator == evaluator
