@@ -97,7 +97,9 @@ def test_published_checkpoints_are_small_safe_and_equal(demo_data, demo_trained,
 def test_what_cannot_be_published_is_said(tmp_path):
     for name, value in (('inf', float('inf')), ('nan', float('nan'))):
         torch.save(dict(state_dict=dict(weight=torch.tensor([1.0, value]))), tmp_path / f'{name}.pth')
-        with pytest.raises(SystemExit, match=rf'{name}.pth has values that are not finite, NaN or infinite, in 1 of 1 tensors: weight'):
+        with pytest.raises(
+            SystemExit, match=rf'{name}.pth has values that are not finite, NaN or infinite, .*: weight'
+        ):
             tool('publish')([str(tmp_path / f'{name}.pth'), str(tmp_path / 'out.pth')])
     weight = dict(weight=torch.ones(1))
     torch.save(dict(state_dict=weight, meta=dict(epoch=np.float64(1))), tmp_path / 'numpy.pth')
