@@ -1,6 +1,8 @@
 """`tokennorm check` reads what training reads."""
 
 import json
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,21 @@ def test_a_config_and_the_check_read_a_yolo_folder(coco, tmp_path, cache, capsys
     assert (tmp_path / 'sheets' / 'train.jpg').is_file()
     with pytest.raises(SystemExit, match=r'error: .* no annotation file .* not a YOLO dataset'):
         check([str(root / 'labels')])
+
+
+def test_hostile_and_foreign_class_names_are_shown(coco, tmp_path, cache, capfd):
+    """Escape sequences do not reach the terminal, on any path that a name takes to it; other scripts are shown."""
+    names = ['cat\x1b[2J\x1b]0;x\x07', '红色', 'größe\r', 'قطة']
+    root = shutil.copytree(coco, tmp_path / 'data')
+    for path in (root / 'annotations').glob('*.json'):
+        content = json.loads(path.read_text(encoding='utf-8'))
+        for i, category in enumerate(content['categories']):
+            category['name'] = names[i % len(names)]
+        content['annotations'][0]['bbox'] = [-5, 5, 10**6, 20]  # a finding with names
+        path.write_text(json.dumps(content), encoding='utf-8')
+    with suppress(SystemExit):
+        check([str(root), '--out', str(tmp_path / 'out')])
+    shown = ''.join(capfd.readouterr())
+    assert r'cat\x1b[2J\x1b]0;x\x07' in shown
+    assert '红色' in shown
+    assert not {'\x1b', '\r', '\x07'} & set(shown)
