@@ -175,6 +175,7 @@ if __name__ == '__main__':
 """
 
 
+@pytest.mark.slow
 def test_a_process_pool_takes_a_detector(model_file, tmp_path):
     (tmp_path / 'pool.py').write_text(POOL, encoding='utf-8')
     command = [sys.executable, tmp_path / 'pool.py', model_file]

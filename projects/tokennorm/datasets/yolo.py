@@ -25,6 +25,7 @@ from tokennorm.datasets.coco.file_names import resolve_file_names
 from tokennorm.datasets.converted import LabeledImage, LabelFolder, coco_object
 from tokennorm.datasets.image_files import is_data, left_out, list_files, list_images, read_text
 from tokennorm.datasets.programs import YOLO_FILES
+from tokennorm.datasets.safe_yaml import check_aliases
 from tokennorm.datasets.splits import SPLIT_NAMES, SPLIT_WORDS
 from tokennorm.datasets.tally import Tally
 from tokennorm.findings import RULES, reports
@@ -187,6 +188,7 @@ def _find_yaml(root: Path) -> Path | None:
 def _read_yaml(file: Path) -> Mapping[str, Any]:
     try:
         text = read_text(file)
+        check_aliases(text)
         content = yaml.safe_load(text)
         as_written = yaml.load(text, yaml.BaseLoader)  # no, NO and 1.10 are names, too
     except (OSError, yaml.YAMLError, RecursionError) as error:
