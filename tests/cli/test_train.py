@@ -60,7 +60,7 @@ def test_resume_continues_where_training_stopped(demo_data, demo_trained, tmp_pa
     assert steps == [1, 2, 3, 4]
     rates = [entry['lr'] for entry in logged(work_dir) if 'lr' in entry]
     assert rates[2] == pytest.approx(2 * rates[1], rel=0.01), 'the schedule of --lr 0.004, of which half is over'
-    assert f'learning rate  {rates[2]:.4g} now, where the schedule' in capsys.readouterr().out
+    assert f'learning rate  {rates[2]:.4g} at iteration 2 of the new schedule' in capsys.readouterr().out
     assert torch.load(work_dir / 'epoch_2.pth', weights_only=False)['meta']['iter'] == 4
 
 
