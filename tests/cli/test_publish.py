@@ -81,7 +81,7 @@ def test_published_checkpoints_are_small_safe_and_equal(demo_data, demo_trained,
     assert path.stat().st_size < 0.5 * source.stat().st_size
     with pytest.raises(SystemExit, match=rf'error: weights/{path.name} already exists'):
         tool('publish')([str(source), 'weights/mini.pth'])  # the same content has the same name
-    assert [file.name for file in (tmp_path / 'weights').iterdir()] == [path.name]
+    assert [file.name for file in (tmp_path / 'weights').glob('*.pth')] == [path.name]
 
     arguments = ['--cfg-options', *options(demo_data)]
     tool('test')([CONFIG, str(path), '--work-dir', 'tested', *arguments])

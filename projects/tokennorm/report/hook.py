@@ -74,7 +74,7 @@ class ReportHook(Hook):
             end_running(Path(runner.work_dir) / 'report.html')
 
     def _write_while_running(self, runner: Runner) -> None:
-        """Writes the page of a run that goes on. The last one has a warning if there cannot be any."""
+        """Writes the page of a run that has not ended. The last one has a warning if there cannot be any."""
         began, interval = time.time(), time.time() - self.validated
         self.validated = began
         loop = runner.train_loop

@@ -39,7 +39,7 @@ SUMMARY = {
     'mAP_m': 'AP medium',
     'mAP_l': 'AP large',
 }
-RELOAD = 30  # seconds, of a page about a run that goes on
+RELOAD = 30  # seconds, of a page about a run that has not ended
 TRAIN_BATCHES = 'train_batches.jpg'  # of `TrainBatchesHook`
 _CHOSEN = 'best F1 of the class at IoU 0.5'
 IOU_TYPES = {'bbox': 'box', 'segm': 'mask'}
