@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 # One thread per process: pytest-xdist starts one process per core. OpenMP reads this before torch is imported.
 os.environ['OMP_NUM_THREADS'] = '1'
@@ -47,37 +46,26 @@ def skip_without_compiler(request):
 
 
 @pytest.fixture(scope='session', autouse=True)
-def no_waiting():
-    """Skips what only costs time in the upstream libraries.
-
-    - mmengine parses every metafile of mmdet, 408 files, once per `mmdet::` config.
-    - mmengine sleeps two seconds between training and validation.
-    - torch waits up to five seconds for each worker of a discarded data loader.
-    - yapf lays out the config in each checkpoint, which takes longer than the training step of a toy model.
-    - matplotlib arranges the axes of a figure, half of the time that drawing takes.
-    - mmengine asks the compiler for its version whenever it builds a runner.
-    - mmengine collects garbage whenever it makes a dataset; the million objects of imported modules are left out of it.
-    - torch draws truncated normal numbers for tensors on the meta device, which have no values, op by op in Python.
-    """
+def metafiles_are_read_once():
+    """mmengine parses every metafile of mmdet, 408 files, once per `mmdet::` config."""
     import mmengine.config.utils
-    import mmengine.runner.runner
-
-    draw = torch.nn.init._no_grad_trunc_normal_
-
-    def draw_unless_meta(tensor, *args, **kwargs):
-        return tensor if tensor.is_meta else draw(tensor, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr('mmengine.config.utils.load', functools.cache(mmengine.config.utils.load))
-        patch.setattr('mmengine.runner.runner.collect_env', functools.cache(mmengine.runner.runner.collect_env))
-        patch.setattr('torch.nn.init._no_grad_trunc_normal_', draw_unless_meta)
-        patch.setattr('mmengine.runner.loops.time', SimpleNamespace(sleep=lambda seconds: None))
-        patch.setattr('tokennorm.files.os.fsync', lambda file: None)
-        patch.setattr('torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL', 0.1)
-        patch.setattr('matplotlib.layout_engine.ConstrainedLayoutEngine.execute', lambda self, figure: None)
-        patch.setattr('yapf.yapflib.yapf_api.FormatCode', lambda text, **_: (text, True))
-        gc.freeze()
+        gc.freeze()  # mmengine collects garbage with each dataset: not among the million objects of imported modules
         yield
+
+
+@pytest.fixture
+def plain_config_text(monkeypatch):
+    """Leaves out that yapf lays out the config in each checkpoint: it takes longer than a step of a toy model."""
+    monkeypatch.setattr('yapf.yapflib.yapf_api.FormatCode', lambda text, **_: (text, True))
+
+
+@pytest.fixture
+def quick_workers(monkeypatch):
+    """Workers of a discarded data loader notice it at once: torch waits up to five seconds for each."""
+    monkeypatch.setattr('torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL', 0.1)
 
 
 @pytest.fixture(autouse=True)

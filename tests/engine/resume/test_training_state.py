@@ -67,6 +67,7 @@ def test_mixed_precision_resumes_its_loss_scale(tmp_path):
     assert_same_weights(resumed.model, whole.model)
 
 
+@pytest.mark.usefixtures('quick_workers')
 def test_augmentation_does_not_depend_on_num_workers(tmp_path):
     models = [train(tmp_path / str(workers), train_cfg=EPOCHS, workers=workers).model for workers in (0, 1, 2)]
     for model in models[1:]:

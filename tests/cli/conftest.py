@@ -1,0 +1,8 @@
+"""Commands write many checkpoints, whose configs need no layout here."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def quick_checkpoints(plain_config_text):
+    pass
