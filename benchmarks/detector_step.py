@@ -1,15 +1,16 @@
 """Time and peak memory of a training step of detectors, or of a prediction, and the share of the time that DTN takes.
 
-    python benchmarks/detector_step.py CONFIG... [--predict] [--size 480 640] [--batch-size 1] [--clock cpu]
+    python benchmarks/detector_step.py CONFIG... [--predict] [--size 480 640] [--batch-size 1] [--clock cpu] [--amp]
 
 The detectors take turns within a round. The medians over the rounds are printed, and their ratios to those of the first
-config. A step is forward and backward pass, without data loading and optimizer, in float32, with random weights. A
+config. A step is forward and backward pass, without data loading and optimizer, with random weights. A
 prediction is the forward pass with decoding; random weights leave nothing to non-maximum suppression.
 Memory is what torch allocates during the step, in addition to weights and gradients. The share of DTN is that of its
 forward and backward function in torch's profiler.
 """
 
 import argparse
+import contextlib
 from collections.abc import Callable
 
 import mmdet.utils
@@ -17,9 +18,11 @@ import torch
 from measuring import CLOCKS, milliseconds, peak_mebibytes, print_table
 from mmdet.testing import demo_mm_inputs
 from mmengine.registry import MODELS, init_default_scope
+from torch.optim import SGD
 from torch.profiler import ProfilerActivity, profile
 
 from tokennorm.config.reading import read_config
+from tokennorm.engine.mixed_precision import FeatureAmpOptimWrapper
 
 
 def main() -> None:
@@ -32,6 +35,7 @@ def main() -> None:
     parser.add_argument('--rounds', type=int, default=9)
     parser.add_argument('--threads', type=int, default=1, help='of the CPU')
     parser.add_argument('--clock', default='wall', choices=sorted(CLOCKS), help='cpu: of this process alone')
+    parser.add_argument('--amp', action='store_true', help='features in bfloat16, as with `tokennorm train --amp`')
     parser.add_argument('--device', default='cpu', choices=['cpu', 'cuda'])
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -72,6 +76,9 @@ def training_step(name: str, args: argparse.Namespace) -> Callable[[], None]:
     )
     batch = model.data_preprocessor(batch, training=True)
 
+    wrapper = FeatureAmpOptimWrapper('bfloat16', loss_scale=dict(enabled=False), optimizer=SGD(model.parameters(), 0.1))
+    precision = wrapper.optim_context if args.amp else contextlib.nullcontext
+
     @torch.no_grad()
     def predict() -> None:
         model(**batch, mode='predict')
@@ -81,7 +88,8 @@ def training_step(name: str, args: argparse.Namespace) -> Callable[[], None]:
         return predict
 
     def step() -> None:
-        losses = model(**batch, mode='loss')
+        with precision(model):
+            losses = model(**batch, mode='loss')
         model.parse_losses(losses)[0].backward()
         model.zero_grad(set_to_none=False)
 

@@ -6,6 +6,7 @@ The contenders are LayerNorm, DTN's eager form, the same after torch.compile, an
 (experiments.gpu_kernels). An error is the largest one of a result or gradient, relative to its largest entry.
 """
 
+import argparse
 import platform
 from collections.abc import Callable
 
@@ -113,4 +114,6 @@ def measure(
 
 
 if __name__ == '__main__':
-    print(report('cuda'))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--seconds', type=float, default=1, help='for each shape and direction (default: 1)')
+    print(report('cuda', seconds=parser.parse_args().seconds))

@@ -2,7 +2,7 @@
 
 python benchmarks/dtn_in_backbones.py --out work_dirs/benchmarks
 python benchmarks/dtn_in_backbones.py --backbone Swin --threads 1 --clock cpu
-python benchmarks/dtn_in_backbones.py --device cuda --batch 64 --size 224
+python benchmarks/dtn_in_backbones.py --device cuda --dtype bfloat16 --batch 64 [--compile --only LN DTN]
 """
 
 import argparse
@@ -33,21 +33,24 @@ def main() -> None:
     parser.add_argument('--size', type=int, default=224, help='side of the images, in pixels')
     parser.add_argument('--threads', type=int, default=2, help='of a CPU (default: 2)')
     parser.add_argument('--clock', default='wall', choices=list(CLOCKS), help='cpu: the processor time of this process')
+    parser.add_argument('--compile', action='store_true', help='the backbone after torch.compile')
+    parser.add_argument('--only', nargs='+', default=list(CONTENDERS), choices=list(CONTENDERS), help='LN among them')
     parser.add_argument('--seconds', type=float, default=60)
     parser.add_argument('--out', type=Path, default=Path('work_dirs/benchmarks'))
     args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(args.threads)
-    print(f'{args.device}, {args.dtype}, {args.threads} threads, {args.clock} clock, torch {torch.__version__}')
+    kind = ', compiled' if args.compile else ''
+    print(f'{args.device}, {args.dtype}{kind}, {args.threads} threads, {args.clock} clock, torch {torch.__version__}')
 
     images = torch.randn(args.batch, 3, args.size, args.size, device=args.device)
-    steps = {name: training_step(args, cfg, images) for name, cfg in CONTENDERS.items()}
+    steps = {name: training_step(args, cfg, images) for name, cfg in CONTENDERS.items() if name in args.only}
     times = milliseconds(steps, args.device, args.clock, args.seconds)
     memory = {name: peak_mebibytes(step, args.device) for name, step in steps.items()}
     rows = [
         {
             f'{args.backbone}-{args.arch}': name,
-            'step ms': f'{times[name]:.0f}',
+            'step ms': f'{times[name]:.1f}',
             '/ LN ': f'{times[name] / times["LN"]:.3f}',
             'peak MiB': f'{memory[name]:.0f}',
             '/ LN': f'{memory[name] / memory["LN"]:.2f}',
@@ -63,6 +66,8 @@ def main() -> None:
 def training_step(args: argparse.Namespace, token_norm_cfg: dict | None, images: torch.Tensor) -> Callable[[], None]:
     """Forward and backward of the four feature maps' mean squares."""
     backbone = BACKBONES[args.backbone](args.arch, token_norm_cfg=token_norm_cfg).to(args.device).train()
+    if args.compile:
+        backbone.compile()
     dtype = getattr(torch, args.dtype)
 
     def run() -> None:

@@ -1,8 +1,10 @@
 """Processor time of the operators relative to those of a compiled mmcv, on one thread.
 
 `python benchmark.py` in an environment with a compiled mmcv prints the table of README.md, elsewhere the times only.
+`python benchmark.py --device cuda` prints milliseconds on a GPU.
 """
 
+import argparse
 import contextlib
 import sys
 import time
@@ -17,24 +19,25 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from mmcv_ops import ext
 
 
-def inputs():
+def inputs(device='cpu'):
     """Yields name and function: a step of a detector's size, with the backward pass where there is one."""
     random = np.random.RandomState(0)
 
     def rand(*shape, scale=1.0, grad=False):
-        return (torch.from_numpy(random.random_sample(shape).astype(np.float32)) * scale).requires_grad_(grad)
+        values = torch.from_numpy(random.random_sample(shape).astype(np.float32)).to(device)
+        return (values * scale).requires_grad_(grad)
 
     corner = rand(4000, 2, scale=800)
     boxes, scores, labels = (
         torch.cat([corner, corner + rand(4000, 2, scale=200)], 1),
         rand(4000),
-        torch.arange(4000) % 5,
+        torch.arange(4000, device=device) % 5,
     )
-    rois = torch.cat([torch.zeros(300, 1), boxes[:300]], 1)
+    rois = torch.cat([torch.zeros(300, 1, device=device), boxes[:300]], 1)
     x, small = rand(1, 64, 50, 68, grad=True), rand(1, 16, 25, 34, grad=True)
     offset, mask, weight = rand(1, 18, 50, 68, grad=True), rand(1, 9, 50, 68, grad=True), rand(64, 64, 3, 3, grad=True)
     rotated = torch.cat([rand(200, 2, scale=300), rand(200, 2, scale=80) + 1, rand(200, 1, scale=3)], 1)
-    regions = torch.cat([torch.zeros(100, 1), rotated[:100]], 1)
+    regions = torch.cat([torch.zeros(100, 1, device=device), rotated[:100]], 1)
     psa = rand(1, 121, 12, 12, grad=True)
     ops = mmcv.ops
     yield 'batched NMS, 4,000 boxes', lambda: ops.batched_nms(boxes, scores, labels, dict(iou_threshold=0.5))
@@ -48,9 +51,10 @@ def inputs():
     refined = torch.cat([rand(1, 25, 34, 2, scale=400), rand(1, 25, 34, 3, scale=2)], -1)
     align = lambda: ops.rotated_feature_align(small, refined, 1 / 16, 5).sum().backward()  # noqa: E731
     yield 'rotated feature alignment, 5 points', align
-    filters, turns = rand(64, 64, 8, 3, 3, grad=True), (torch.arange(72).view(8, 3, 3, 1) + torch.arange(8)) % 72 + 1
+    filters = rand(64, 64, 8, 3, 3, grad=True)
+    turns = ((torch.arange(72).view(8, 3, 3, 1) + torch.arange(8)) % 72 + 1).to(device)
     yield 'rotating filters', lambda: ops.active_rotated_filter(filters, turns.int()).sum().backward()
-    curves = torch.cat([torch.zeros(50, 1), rand(50, 16, scale=500)], 1)
+    curves = torch.cat([torch.zeros(50, 1, device=device), rand(50, 16, scale=500)], 1)
     yield 'BezierAlign, 50 curves', lambda: ops.bezier_align(small, curves, (8, 32), 1 / 16, 2).sum().backward()
     yield from pairs(rand)
 
@@ -90,17 +94,30 @@ def operators(module):
         m.ext_module = old
 
 
-def milliseconds(function, rounds=5, enough=2.0):
-    """Returns the shortest processor time of some rounds, after one that is not counted if it was short."""
+def milliseconds(function, rounds=5, enough=2.0, clock=time.process_time):
+    """Returns the shortest time of some rounds, after one that is not counted if it was short."""
     times = []
     while len(times) <= rounds and sum(times) < enough:
-        start = time.process_time()
+        start = clock()
         function()
-        times.append(time.process_time() - start)
+        times.append(clock() - start)
     return min(times[1:] or times) * 1000
 
 
+def device_clock():
+    """Returns the seconds when a GPU has done everything."""
+    torch.cuda.synchronize()
+    return time.perf_counter()
+
+
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('--device', default='cpu', choices=['cpu', 'cuda'])
+    if parser.parse_args().device == 'cuda':
+        print('| step | ms on a GPU |\n|---|---|')
+        for name, function in inputs('cuda'):
+            print(f'| {name} | {milliseconds(function, enough=0.5, clock=device_clock):.2f} |', flush=True)
+        return
     torch.set_num_threads(1)
     compiled = import_module('mmcv._ext')
     print('| step | ms | time relative to compiled, lower is better |\n|---|---|---|')

@@ -247,7 +247,7 @@ def pixel_group(ops, distance):
 
 def run(name, ops):
     """Returns the arrays of a case."""
-    return {key: value.detach().numpy() for key, value in CASES[name](ops).items()}
+    return {key: value.detach().cpu().numpy() for key, value in CASES[name](ops).items()}
 
 
 if __name__ == '__main__':
