@@ -68,8 +68,8 @@ Result: P3 is decided: -0.07 AP (-0.51 to +0.38, 95%), inside of 0.7. So `local`
 
 Added later, `pvt_mini_fair`: `local 1x`, the local norm at the common rate, with seeds 20 and 21; and each arm of DTN
 that passes the rule of E in evidence.py, with its detectors on nuclei. Written before the first run of either.
-The two runs of `local 1x` are trained on a GPU in float32, and processes of their own read its images; all others are
-trained on CPUs. Decided before they began.
+Decided before they began: the two runs of `local 1x`, and those of seed 11 of E in evidence.py, are trained on a GPU in
+float32, where other processes read the images; all others on CPUs.
 """
 
 seeds = (20, 21, 22, 100)
