@@ -132,7 +132,6 @@ def train(args: argparse.Namespace) -> None:
             image_size=args.image_size,
             workers=args.workers[0],
             epochs=1000,
-            device='cpu',
             launcher='pytorch' if ranks > 1 else 'none',
             work_dir=work_dir,
             cfg_options={

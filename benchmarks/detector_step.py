@@ -76,7 +76,8 @@ def training_step(name: str, args: argparse.Namespace) -> Callable[[], None]:
     )
     batch = model.data_preprocessor(batch, training=True)
 
-    wrapper = FeatureAmpOptimWrapper('bfloat16', loss_scale=dict(enabled=False), optimizer=SGD(model.parameters(), 0.1))
+    optimizer = SGD(model.parameters(), 0.1)  # takes no step
+    wrapper = FeatureAmpOptimWrapper(dtype='bfloat16', loss_scale=dict(enabled=False), optimizer=optimizer)
     precision = wrapper.optim_context if args.amp else contextlib.nullcontext
 
     @torch.no_grad()

@@ -42,9 +42,9 @@ def gpu_steps(data: str, work: Path, smoke: bool) -> list[tuple[str, int, list[s
     shapes = ['--only', 'ViT-S, 224' if smoke else '800', '--seconds', '0' if smoke else '0.3', '--out', str(work)]
     size = ['--batch', '1', '--size', '64', '--seconds', '0'] if smoke else ['--batch', '64', '--seconds', '4']
     backbone = ['benchmarks/dtn_in_backbones.py', '--device', device, '--dtype', 'bfloat16', '--out', str(work), *size]
-    detectors = ['--size', '64', '96', '--rounds', '1'] if smoke else ['--size', '800', '1333', '--amp']
-    detector = ['benchmarks/detector_step.py', *RETINANETS, '--device', device, *detectors, '--batch-size']
-    small = ['--device', 'cpu', '--image-size', '64', '--epochs', '1', '--seed', '0'] if smoke else ['--seed', '0']
+    detectors = ['--size', '64', '96', '--rounds', '1'] if smoke else ['--size', '800', '1333']
+    detector = ['benchmarks/detector_step.py', *RETINANETS, '--amp', '--device', device, *detectors, '--batch-size']
+    small = ['--image-size', '64', '--epochs', '1', '--seed', '0'] if smoke else ['--seed', '0']
 
     def train(name: str, *options: str) -> list[str]:
         return ['-m', 'tokennorm', 'train', '--data', data, '--work-dir', str(work / name), *options, *small]
@@ -129,6 +129,8 @@ def main() -> None:
             'PYTHONUNBUFFERED': '1',
             'TOKENNORM_CACHE': str(work / 'cache'),
         }
+        if args.smoke:
+            environment['CUDA_VISIBLE_DEVICES'] = ''
         data = str(args.data.resolve())
         steps = (cpu_steps if args.cpu else gpu_steps)(data, work, args.smoke)
         tell(run_step('machine', 60, ['-c', CARD], environment, work / 'log'))
