@@ -24,6 +24,8 @@ from torch.profiler import ProfilerActivity, profile
 from tokennorm.config.reading import read_config
 from tokennorm.engine.mixed_precision import FeatureAmpOptimWrapper
 
+NO_SCALING = dict(enabled=False)
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
@@ -76,9 +78,10 @@ def training_step(name: str, args: argparse.Namespace) -> Callable[[], None]:
     )
     batch = model.data_preprocessor(batch, training=True)
 
-    optimizer = SGD(model.parameters(), 0.1)  # takes no step
-    wrapper = FeatureAmpOptimWrapper(dtype='bfloat16', loss_scale=dict(enabled=False), optimizer=optimizer)
-    precision = wrapper.optim_context if args.amp else contextlib.nullcontext
+    precision = contextlib.nullcontext
+    if args.amp:
+        optimizer = SGD(model.parameters(), 0.1)  # takes no step
+        precision = FeatureAmpOptimWrapper(dtype='bfloat16', loss_scale=NO_SCALING, optimizer=optimizer).optim_context
 
     @torch.no_grad()
     def predict() -> None:

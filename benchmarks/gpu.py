@@ -42,8 +42,8 @@ def gpu_steps(data: str, work: Path, smoke: bool) -> list[tuple[str, int, list[s
     shapes = ['--only', 'ViT-S, 224' if smoke else '800', '--seconds', '0' if smoke else '0.3', '--out', str(work)]
     size = ['--batch', '1', '--size', '64', '--seconds', '0'] if smoke else ['--batch', '64', '--seconds', '4']
     backbone = ['benchmarks/dtn_in_backbones.py', '--device', device, '--dtype', 'bfloat16', '--out', str(work), *size]
-    detectors = ['--size', '64', '96', '--rounds', '1'] if smoke else ['--size', '800', '1333']
-    detector = ['benchmarks/detector_step.py', *RETINANETS, '--amp', '--device', device, *detectors, '--batch-size']
+    detectors = ['--size', '64', '96', '--rounds', '1'] if smoke else ['--size', '800', '1333', '--amp']
+    detector = ['benchmarks/detector_step.py', *RETINANETS, '--device', device, *detectors, '--batch-size']
     small = ['--image-size', '64', '--epochs', '1', '--seed', '0'] if smoke else ['--seed', '0']
 
     def train(name: str, *options: str) -> list[str]:
@@ -52,8 +52,6 @@ def gpu_steps(data: str, work: Path, smoke: bool) -> list[tuple[str, int, list[s
     default = ['--model', 'pvtv2-b2'] if smoke else []
     rank = train('rank', '--model', 'mini', '--epochs', '1', '--launcher', 'pytorch')
     launched = ['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=1', *rank]
-    tiny = 'import sys; sys.path.insert(0, "benchmarks"); import dtn_gpu; '
-    tiny += 'print(dtn_gpu.report("cpu", [(1, 2, 3, 4, 1, 1)], seconds=0))'
     return [
         ('tests', 100, ['-m', 'pytest', '-q', '-n', '2' if smoke else '8', '-m', marks, '-k', 'not paste', *tests]),
         ('training, default of a GPU, 2 epochs', 100, train('default', *default, '--init', 'none', '--epochs', '2')),
@@ -64,7 +62,7 @@ def gpu_steps(data: str, work: Path, smoke: bool) -> list[tuple[str, int, list[s
         ('DTN', 70, ['benchmarks/dtn.py', '--device', device, '--dtype', 'bfloat16', *shapes]),
         ('DTN in PVT-T', 40, [*backbone, '--backbone', 'PVT']),
         ('DTN in Swin-T', 40, [*backbone, '--backbone', 'Swin']),
-        ('DTN, compiled', 90, ['-c', tiny] if smoke else ['benchmarks/dtn_gpu.py', '--seconds', '0.3']),
+        ('DTN, compiled', 90, ['benchmarks/dtn_gpu.py', '--help' if smoke else '--seconds=0.3']),
         ('DTN in PVT-T, compiled', 110, [*backbone, '--backbone', 'PVT', '--compile', '--only', 'LN', 'DTN']),
         ('operators of mmcv', 60, ['projects/mmcv_ops/benchmark.py', '--device', device]),
     ]  # fmt: skip
