@@ -17,10 +17,10 @@ from tokennorm.cli.command import Parser, command
 from tokennorm.config.reading import read_config
 from tokennorm.datasets.drawing import tile
 from tokennorm.drawing import color_of, draw
-from tokennorm.engine.hooks import use_training_hooks
-from tokennorm.engine.recipe import use_coco_metric
 from tokennorm.engine.runner import build_runner, run
 from tokennorm.messages import UserError, user_errors
+from tokennorm.plan.hooks import use_training_hooks
+from tokennorm.plan.recipe import use_coco_metric
 
 MINUTES = 5  # 900 iterations of 0.27 s, and the images
 NUM_IMAGES = 8  # in predictions.png

@@ -14,9 +14,9 @@ from tests.helpers.configs import ROOT
 from tests.helpers.folders import write_yolo
 from tokennorm.cli.check import main as check
 from tokennorm.datasets.image_files import list_images
-from tokennorm.engine.data import use_data_folder
 from tokennorm.engine.rules import Built, verify
 from tokennorm.plan import Plan
+from tokennorm.plan.data import use_data_folder
 
 THREE = ['cat', 'dog', 'owl']
 

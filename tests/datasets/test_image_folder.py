@@ -8,7 +8,7 @@ import pytest
 from mmengine import Config
 
 from tokennorm.datasets.image_folder import find_image_folder
-from tokennorm.engine.data import limit_topk, use_image_folder
+from tokennorm.plan.data import limit_topk, use_image_folder
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 IMAGENET = CONFIGS / 'imagenet' / 'pvt-tiny-dtn_8xb128_in1k.py'

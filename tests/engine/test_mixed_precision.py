@@ -11,8 +11,7 @@ from tests.helpers.configs import build_model
 from tests.helpers.samples import sample_with_two_objects
 from tests.helpers.toy_training import amp_on_cpu  # noqa: F401 - a fixture
 from tokennorm.config.paths import config as config_path
-from tokennorm.engine.mixed_precision import use_full_precision_on_cpu, use_mixed_precision
-from tokennorm.messages import UserError
+from tokennorm.plan.hardware import use_mixed_precision
 
 HALF = dict(bf16=torch.bfloat16, fp16=torch.float16)
 
@@ -58,27 +57,3 @@ def test_heads_of_default_detectors_are_float32(name, kind):
     with torch.no_grad():
         model.extract_feat(torch.zeros(1, 3, 64, 96))
     assert (dtypes['mlp'][1], dtypes['neck'][1]) == (torch.float32, torch.float32), 'training only'
-
-
-def test_options_of_mixed_precision(monkeypatch):
-    cfg = Config.fromfile(config_path('retinanet_pvt-mini_fpn'))
-    device = 'tokennorm.engine.mixed_precision.get_device'
-    monkeypatch.setattr(device, lambda: 'cpu')
-    with pytest.raises(UserError, match='--amp needs a GPU'):
-        use_mixed_precision(cfg, 'fp16')
-    use_full_precision_on_cpu(cfg)
-    monkeypatch.setattr(device, lambda: 'cuda')
-    monkeypatch.setattr(torch.cuda, 'is_bf16_supported', lambda: True)
-    use_mixed_precision(cfg, 'fp16')
-    assert (cfg.optim_wrapper.dtype, cfg.optim_wrapper.loss_scale) == ('float16', 'dynamic')
-    use_mixed_precision(cfg, True)
-    assert (cfg.optim_wrapper.dtype, cfg.optim_wrapper.loss_scale) == ('bfloat16', dict(enabled=False))
-    classifier = Config.fromfile(config_path('pvt-tiny_8xb128_in1k'))
-    use_mixed_precision(classifier, 'bf16')
-    assert classifier.optim_wrapper.type == 'AmpOptimWrapper'
-    use_full_precision_on_cpu(classifier)
-    assert classifier.optim_wrapper.type == 'AmpOptimWrapper'
-    monkeypatch.setattr(device, lambda: 'cpu')
-    use_full_precision_on_cpu(classifier)
-    assert classifier.optim_wrapper.type == 'OptimWrapper'
-    assert not {'dtype', 'loss_scale'} & set(classifier.optim_wrapper)

@@ -12,7 +12,7 @@ from tests.helpers.coco_files import edit
 from tests.helpers.commands import as_dict, tool
 from tests.helpers.scalars import logged
 from tests.helpers.trained import CONFIG, few
-from tokennorm.engine.schedule import batch_of_lr
+from tokennorm.plan.schedule import batch_of_lr
 
 
 @pytest.fixture(scope='module')

@@ -10,11 +10,11 @@ from mmengine.config import Config
 
 from tests.helpers.trained import CONFIG, options
 from tokennorm.cli.arguments import add_options_argument
-from tokennorm.engine.options import TrainOptions
-from tokennorm.engine.recipe import apply_options, open_plan
 from tokennorm.engine.rules import RULES, Built
 from tokennorm.engine.runner import build_runner
 from tokennorm.findings import Findings, judging, reports
+from tokennorm.plan.options import TrainOptions
+from tokennorm.plan.recipe import apply_options, open_plan
 
 
 def build_recipe(data, work_dir):

@@ -184,5 +184,5 @@ def amp_on_cpu(monkeypatch):
     """mmengine's AmpOptimWrapper asks for a GPU; its scaler works on a CPU."""
     module = 'mmengine.optim.optimizer.amp_optimizer_wrapper.'
     monkeypatch.setattr(f'{module}is_cuda_available', lambda: True)
-    monkeypatch.setattr('tokennorm.engine.mixed_precision.get_device', lambda: 'cuda')
+    monkeypatch.setattr('tokennorm.plan.hardware.get_device', lambda: 'cuda')
     monkeypatch.setattr(f'{module}GradScaler', partial(torch.amp.GradScaler, 'cpu'))

@@ -26,15 +26,15 @@ from tests.helpers.recipes import build_recipe, copy_of, findings_of, judge, set
 from tokennorm.checkpoints import Checkpoint
 from tokennorm.config.reading import read_config
 from tokennorm.config.tree import set_num_classes
-from tokennorm.engine.data import fit_or_describe_anchors, resize_images
-from tokennorm.engine.repairs import choose_best_metric
 from tokennorm.engine.resume.schedule import use_settings_of_run
 from tokennorm.engine.rules import RULES, verify
 from tokennorm.engine.runner import Runner
-from tokennorm.engine.schedule import fit_schedule
 from tokennorm.findings import Findings, Refusal, judging
 from tokennorm.findings.training_rules import TRAINING_RULES
 from tokennorm.plan import Plan, Rank
+from tokennorm.plan.data import fit_or_describe_anchors, resize_images
+from tokennorm.plan.repairs import choose_best_metric
+from tokennorm.plan.schedule import fit_schedule
 
 FIRES, QUIET = True, False
 CLASSES = ('disk', 'square', 'triangle', 'star')  # of the recipe

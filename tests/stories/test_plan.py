@@ -9,9 +9,9 @@ from mmengine.config import Config
 import tokennorm
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.trained import without_report  # noqa: F401 - a fixture
-from tokennorm.engine.options import TrainOptions
 from tokennorm.engine.training import plan_training
 from tokennorm.findings import Findings, judging
+from tokennorm.plan.options import TrainOptions
 
 RETINANET, MASK_RCNN = 'retinanet_pvt-mini-dtn_fpn', 'mask-rcnn_pvt-mini_fpn'
 ANCHORS = 'model.bbox_head.anchor_generator.octave_base_scale'

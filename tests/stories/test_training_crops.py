@@ -7,7 +7,7 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 
 from tokennorm.config.paths import config as config_path
-from tokennorm.engine.augmentation import augment_strongly
+from tokennorm.plan.augmentation import augment_strongly
 
 
 def crop_of(pipeline, height, width):

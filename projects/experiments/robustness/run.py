@@ -24,13 +24,13 @@ from tokennorm.cli.arguments import add_options_argument
 from tokennorm.cli.command import Parser, command
 from tokennorm.config.reading import read_config
 from tokennorm.config.tree import is_classifier
-from tokennorm.engine.data import use_data_folder
 from tokennorm.engine.hooks.data_errors import DataError
-from tokennorm.engine.recipe import open_plan
 from tokennorm.engine.rules import Built, verify
 from tokennorm.engine.runner import build_runner
 from tokennorm.files import check_output_file
 from tokennorm.messages import UserError, user_errors
+from tokennorm.plan.data import use_data_folder
+from tokennorm.plan.recipe import open_plan
 
 
 def _parse_args(argv: list[str]) -> argparse.Namespace:

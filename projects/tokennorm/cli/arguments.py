@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from tokennorm.config.detectors import detector_files, is_detector
-from tokennorm.engine.options import TrainOptions, check_config
+from tokennorm.plan.options import TrainOptions, check_config
 
 GROUPS = ('model', 'data', 'schedule', 'hardware', 'output', 'findings')
 

@@ -37,10 +37,10 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
     import_openmmlab()
-    from tokennorm.engine.data import find_detection_data
     from tokennorm.export.measure import measure
     from tokennorm.inference.detector import TorchDetector
     from tokennorm.inference.runtime import ExportedDetector, ImageError, ModelFileError
+    from tokennorm.plan.data import find_detection_data
 
     split = find_detection_data(args.data, (args.split,), where='--data: ')[args.split]
     with user_errors(ImageError, ModelFileError):

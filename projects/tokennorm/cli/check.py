@@ -13,8 +13,8 @@ from tokennorm.cli.arguments import add_training_options
 from tokennorm.cli.command import Parser, add_json, command, import_openmmlab, positive_integer, print_json
 from tokennorm.config.paths import config as config_path
 from tokennorm.console import say
-from tokennorm.engine.options import check_data
 from tokennorm.findings import Findings, judging
+from tokennorm.plan.options import check_data
 
 
 @command
@@ -38,8 +38,8 @@ def main(argv: list[str]) -> None:
 
     from tokennorm.datasets.coco.inspection import inspect_splits
     from tokennorm.datasets.drawing import contact_sheet
-    from tokennorm.engine.data import find_detection_data
     from tokennorm.files import make_output_dir
+    from tokennorm.plan.data import find_detection_data
 
     with judging(Findings(args.allow, args.strict)) as found:
         splits = find_detection_data(args.data)

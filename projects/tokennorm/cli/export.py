@@ -80,11 +80,11 @@ def main(argv: list[str]) -> None:
     check_output_file(args.out)
     import_openmmlab()
     from tokennorm.datasets.image_files import list_images
-    from tokennorm.engine.data import find_detection_data
     from tokennorm.export.detector import WholeDetector
     from tokennorm.export.writing import check_packages, describe, export_detector
     from tokennorm.inference.detector import TorchDetector
     from tokennorm.inference.runtime import ImageError, ThresholdError
+    from tokennorm.plan.data import find_detection_data
     from tokennorm.report.card import Card, report_of, write_card
 
     split = None

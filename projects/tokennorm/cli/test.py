@@ -12,9 +12,9 @@ from pathlib import Path
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, add_training_options, use_detector
 from tokennorm.cli.command import Parser, add_json, command, import_openmmlab, print_json
 from tokennorm.console import say
-from tokennorm.engine.options import check_data
 from tokennorm.files import check_output_file
 from tokennorm.findings import Findings, judging
+from tokennorm.plan.options import check_data
 from tokennorm.ranks import is_first_process, print_once
 
 
@@ -65,14 +65,14 @@ def evaluate(args: argparse.Namespace) -> None:
     from tokennorm.config.build_errors import build_errors
     from tokennorm.config.tree import is_classifier
     from tokennorm.drawing import names_for_matplotlib
-    from tokennorm.engine.data import use_data_folder
     from tokennorm.engine.distributed import end_together
     from tokennorm.engine.hooks.summary import describe_data
-    from tokennorm.engine.recipe import open_plan
     from tokennorm.engine.runner import build_runner
     from tokennorm.evaluation.tta import use_tta
     from tokennorm.findings import current
     from tokennorm.inference.embedded_config import embedded_config
+    from tokennorm.plan.data import use_data_folder
+    from tokennorm.plan.recipe import open_plan
     from tokennorm.plan.trained import use_trained_anchors, use_trained_size
 
     is_local = Path(args.checkpoint).exists()

@@ -11,9 +11,9 @@ from dataclasses import fields
 
 from tokennorm.cli.arguments import add_options_argument, add_training_options
 from tokennorm.cli.command import Parser, command, import_openmmlab
-from tokennorm.engine.options import TrainOptions
 from tokennorm.environment import available_cores
 from tokennorm.messages import UserError
+from tokennorm.plan.options import TrainOptions
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

@@ -13,11 +13,11 @@ from mmengine.visualization import Visualizer
 from tokennorm.config.build_errors import build_errors
 from tokennorm.config.reading import read_config
 from tokennorm.config.tree import evaluators, walk
-from tokennorm.engine.repairs import limit_detections
 from tokennorm.engine.rules import Built, judge
 from tokennorm.engine.rules.data import annotation_files
 from tokennorm.findings import Findings, judging
 from tokennorm.messages import user_errors
+from tokennorm.plan.repairs import limit_detections
 from tokennorm.registry import arguments_of
 
 SPLITS = ('train', 'val', 'test')

@@ -6,40 +6,11 @@ from types import MethodType
 from typing import Any
 
 import torch
-from mmengine.config import Config
-from mmengine.device import get_device
 from mmengine.model import is_model_wrapper
 from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from torch import nn
 
-from tokennorm.config.tree import is_classifier
-from tokennorm.messages import UserError
-from tokennorm.registry import OPTIM_WRAPPERS, type_name
-
-DTYPES = dict(bf16='bfloat16', fp16='float16')
-
-
-def use_mixed_precision(cfg: Config, kind: bool | str) -> None:
-    """Trains with automatic mixed precision in 'bf16' or 'fp16'; True is bf16 where the GPU has it."""
-    if get_device() == 'cpu':
-        raise UserError('--amp needs a GPU, and this run is on the CPU, where half precision is slower; leave it out')
-    if kind is True:
-        kind = 'bf16' if torch.cuda.is_bf16_supported() else 'fp16'
-    # Gradients of bfloat16 have the range of float32, and need no scaling. A scaler would silently skip steps with
-    # gradients that are not finite, which NonFiniteHook reports.
-    scale = 'dynamic' if kind == 'fp16' else dict(enabled=False)
-    wrapper = 'AmpOptimWrapper' if is_classifier(cfg) else 'tokennorm.FeatureAmpOptimWrapper'
-    cfg.optim_wrapper.update(type=wrapper, dtype=DTYPES[kind], loss_scale=scale)
-
-
-def use_full_precision_on_cpu(cfg: Config) -> None:
-    """Replaces the mixed precision of a config, which needs a GPU, on a CPU."""
-    wrapper = cfg.get('optim_wrapper') or {}
-    if get_device() != 'cpu' or not type_name(wrapper).endswith('AmpOptimWrapper'):
-        return
-    for key in {'dtype', 'loss_scale', 'use_fsdp'} & set(wrapper):
-        del wrapper[key]
-    wrapper['type'] = 'OptimWrapper'
+from tokennorm.registry import OPTIM_WRAPPERS
 
 
 @OPTIM_WRAPPERS.register_module()

@@ -21,7 +21,6 @@ from tokennorm.config.tree import innermost_datasets
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks.data_errors import DataErrorHook
 from tokennorm.engine.hooks.progress import console_handlers
-from tokennorm.engine.repairs import choose_best_metric, limit_detections
 from tokennorm.engine.resume.schedule import use_settings_of_run
 from tokennorm.engine.resume.training_state import make_resumable, restart_epoch
 from tokennorm.engine.rules import Built, verify
@@ -29,6 +28,7 @@ from tokennorm.environment import check_mmcv_ops
 from tokennorm.files import as_json, make_output_dir
 from tokennorm.findings import current, refuse
 from tokennorm.messages import UserError
+from tokennorm.plan.repairs import choose_best_metric, limit_detections
 
 _ROUTINE = (  # of the upstream libraries: long lists, advice to programmers, and paths that the summary has
     'Config:\n',

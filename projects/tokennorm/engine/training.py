@@ -9,13 +9,18 @@ from mmengine.runner import Runner
 
 from tokennorm.checkpoints.finding import best_checkpoint, newest_checkpoint
 from tokennorm.config.tree import is_classifier
-from tokennorm.engine.data import find_detection_data, use_data_folder
 from tokennorm.engine.distributed import end_together, use_device
 from tokennorm.engine.hooks.summary import SummaryHook
-from tokennorm.engine.initial_weights import InitialWeights, use_initial_weights
 from tokennorm.engine.lock import locked_work_dir
-from tokennorm.engine.options import TrainOptions
-from tokennorm.engine.recipe import (
+from tokennorm.engine.rules import Built, verify
+from tokennorm.engine.runner import build_runner, run
+from tokennorm.findings import Findings, current, judging
+from tokennorm.messages import UserError, did_you_mean
+from tokennorm.plan import Plan, Rank
+from tokennorm.plan.data import find_detection_data, use_data_folder
+from tokennorm.plan.initial_weights import InitialWeights, use_initial_weights
+from tokennorm.plan.options import TrainOptions
+from tokennorm.plan.recipe import (
     apply_options,
     choose_config,
     find_resumed,
@@ -23,12 +28,7 @@ from tokennorm.engine.recipe import (
     use_anchors_of,
     use_average_of,
 )
-from tokennorm.engine.rules import Built, verify
-from tokennorm.engine.runner import build_runner, run
-from tokennorm.engine.schedule import fit_to_training
-from tokennorm.findings import Findings, current, judging
-from tokennorm.messages import UserError, did_you_mean
-from tokennorm.plan import Plan, Rank
+from tokennorm.plan.schedule import fit_to_training
 from tokennorm.plan.trained import note_sizes, use_trained_anchors
 from tokennorm.ranks import print_once
 
@@ -58,7 +58,7 @@ def train(config: str | Path | None = None, data: str | Path | None = None, **op
         data: Folder that replaces the data of the config: COCO, YOLO or Pascal VOC for a detector, folders of classes
             for a classifier. With it the learning rate follows the total batch, the warm-up is short, training
             validates at least ten times (a short one after every epoch), and images are not enlarged more than twofold.
-        **options: The fields of `tokennorm.engine.options.TrainOptions`. They are the options of `tokennorm train`,
+        **options: The fields of `tokennorm.plan.options.TrainOptions`. They are the options of `tokennorm train`,
             with `_` for `-`. `resume` and `amp` may be True, `log` is a list, and `cfg_options` maps paths of keys,
             `a.b.0.c`, to values.
 

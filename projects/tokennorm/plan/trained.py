@@ -6,11 +6,11 @@ from typing import Any
 
 from mmengine.config import Config
 
-from tokennorm.config.image_size import set_image_size, short_side
 from tokennorm.config.tree import innermost_datasets, walk
-from tokennorm.datasets.anchor_fit import anchor_sizes
 from tokennorm.datasets.splits import SPLITS
+from tokennorm.plan.anchor_fit import anchor_sizes
 from tokennorm.plan.changes import Plan, Rank
+from tokennorm.plan.image_size import set_image_size, short_side
 
 IMAGE_SIZE, ANCHORS = 'image_size', 'anchors'  # in pixels; a path in the config and its value
 _ANCHOR_SIZES = re.compile(r'model\.(rpn|bbox)_head\.anchor_generator\.(octave_base_scale|scales)')

@@ -16,8 +16,8 @@ from mmengine.logging import HistoryBuffer
 from mmengine.runner import EpochBasedTrainLoop
 from rich.console import Console
 
-from tokennorm.engine.hooks import progress
 from tokennorm.engine.hooks.progress import Display, ProgressHook, duration, named_score, validations_left
+from tokennorm.plan.hooks import progress
 
 CODES = re.compile(r'\x1b\[[0-9;?]*[A-Za-z]')
 

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import pytest
 from mmengine.dataset import BaseDataset, RepeatDataset
 
-from tokennorm.engine.hooks.summary import describe_data, evaluated_size, every
+from tokennorm.engine.hooks.summary import describe_data, evaluated_size
+from tokennorm.plan.schedule import every
 
 
 class Data(BaseDataset):

@@ -10,8 +10,8 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from tokennorm.checkpoints.reading import common_meta
 from tokennorm.config.tree import evaluators, innermost_datasets
 from tokennorm.engine.resume.schedule import follows_command
-from tokennorm.engine.schedule import images_per_step
 from tokennorm.environment import check_mmcv_ops
+from tokennorm.plan.schedule import every, images_per_step
 from tokennorm.registry import type_name
 
 
@@ -82,8 +82,3 @@ def describe_data(dataset: Any, loader: Any) -> str:
     images, samples = sum(map(len, innermost_datasets(loader.dataset))), len(loader.dataset)
     drawn = '' if images == samples else f', {samples} samples per epoch'
     return f'{images} images{drawn}, {len(classes)} class{"" if len(classes) == 1 else "es"} ({place})'
-
-
-def every(interval: int) -> str:
-    """Returns 'after every epoch' or 'after every 5 epochs'."""
-    return f'after every {interval} epochs' if interval > 1 else 'after every epoch'

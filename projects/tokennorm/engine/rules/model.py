@@ -13,10 +13,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tokennorm.backbones.base import Backbone
 from tokennorm.checkpoints.reading import common_meta
-from tokennorm.config.image_size import short_side
 from tokennorm.config.tree import walk
 from tokennorm.engine.rules.built import Built, Lines, rule
 from tokennorm.messages import shorten
+from tokennorm.plan.image_size import short_side
 from tokennorm.registry import type_name
 
 IMAGENET_PIXELS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and standard deviation of RGB, from 0 to 1

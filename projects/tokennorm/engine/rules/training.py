@@ -11,10 +11,10 @@ from tokennorm.checkpoints.reading import common_meta
 from tokennorm.config.noting import Noting
 from tokennorm.engine.resume.random_state import preserved_generators
 from tokennorm.engine.rules.built import Built, Lines, rule
-from tokennorm.engine.schedule import is_warm_up
 from tokennorm.evaluation.average_precision import COCO_AP, COCO_AR
 from tokennorm.evaluation.coco_metric import CocoMetric
 from tokennorm.messages import did_you_mean
+from tokennorm.plan.schedule import is_warm_up
 from tokennorm.registry import type_name
 
 _FROM_1 = ('val_begin', 'begin_epoch', 'action_epoch', 'save_begin')  # these count epochs from 1

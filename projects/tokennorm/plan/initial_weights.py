@@ -7,9 +7,9 @@ from typing import NamedTuple
 from tokennorm.checkpoints.finding import PACKAGED
 from tokennorm.checkpoints.reading import Checkpoint, describe_entries
 from tokennorm.config.tree import walk
-from tokennorm.engine.options import TrainOptions
 from tokennorm.messages import UserError
 from tokennorm.plan import Plan
+from tokennorm.plan.options import TrainOptions
 from tokennorm.published import published_detector
 
 _WEIGHTS = ('load_from', 'model.backbone.init_cfg')  # of `--cfg-options`: they replace the default of `--init`

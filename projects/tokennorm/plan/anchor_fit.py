@@ -8,7 +8,7 @@ import numpy as np
 from mmdet.registry import TASK_UTILS
 from mmengine.config import Config
 
-from tokennorm.config.image_size import test_scale as resize_scale
+from tokennorm.plan.image_size import test_scale as resize_scale
 from tokennorm.registry import type_name
 
 MATCH = 0.5  # IoU of an anchor that matches, as in RetinaNet

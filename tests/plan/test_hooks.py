@@ -6,12 +6,12 @@ import pytest
 from mmengine.config import Config
 
 from tests.helpers.configs import small_config
-from tokennorm.engine import recipe
-from tokennorm.engine.epochs import set_epochs
-from tokennorm.engine.hooks import use_training_hooks
-from tokennorm.engine.recipe import use_coco_metric
+from tokennorm.plan import recipe
+from tokennorm.plan.epochs import set_epochs
+from tokennorm.plan.hooks import use_training_hooks
+from tokennorm.plan.recipe import use_coco_metric
 
-CONFIGS = Path(__file__).resolve().parents[3] / 'configs'
+CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 
 
 COCO_CONFIGS = sorted(path for path in CONFIGS.rglob('*.py') if '_1x_coco' in path.name)

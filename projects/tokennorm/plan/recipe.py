@@ -3,7 +3,6 @@
 The data is in `data.py`, the initial weights in `initial_weights.py`.
 """
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,16 @@ from tokennorm.config.reading import drop_variables, read_config
 from tokennorm.config.tree import evaluators, is_classifier, walk
 from tokennorm.datasets.coco.inspection import all_have_masks
 from tokennorm.datasets.splits import CocoSplit
-from tokennorm.engine.augmentation import augment_strongly
-from tokennorm.engine.data import resize_images, use_loader_defaults
-from tokennorm.engine.epochs import set_epochs
-from tokennorm.engine.hooks import use_training_hooks
-from tokennorm.engine.hooks.summary import every
-from tokennorm.engine.mixed_precision import use_full_precision_on_cpu, use_mixed_precision
-from tokennorm.engine.options import LOGGERS, MODEL_NAMES, TrainOptions, check_integer
-from tokennorm.environment import available_cores
 from tokennorm.evaluation.batches import use_batches_of_one_size
 from tokennorm.messages import UserError, did_you_mean
 from tokennorm.plan import Plan, Rank
+from tokennorm.plan.augmentation import augment_strongly
+from tokennorm.plan.data import resize_images, use_loader_defaults
+from tokennorm.plan.epochs import set_epochs
+from tokennorm.plan.hardware import set_workers, use_full_precision_on_cpu, use_mixed_precision
+from tokennorm.plan.hooks import use_training_hooks
+from tokennorm.plan.options import LOGGERS, MODEL_NAMES, TrainOptions, check_integer
+from tokennorm.plan.schedule import every
 from tokennorm.ranks import print_once
 from tokennorm.registry import arguments_of, type_name
 
@@ -259,11 +257,3 @@ def log_to(cfg: Config, names: Sequence[str]) -> None:
         backends = list(cfg.visualizer.get('vis_backends') or [])
         if all(type_name(entry) != LOGGERS[name] for entry in backends):
             cfg.visualizer.vis_backends = [*backends, dict(type=LOGGERS[name])]
-
-
-def set_workers(cfg: Config, workers: int | None) -> None:
-    """Sets the data workers of every loader; None for the cores of this machine per rank, less one, from 1 to 4."""
-    if workers is None:
-        workers = min(4, max(1, available_cores() // int(os.environ.get('LOCAL_WORLD_SIZE', 1)) - 1))
-    for loader in filter(None, (cfg.get(f'{split}_dataloader') for split in ('train', 'val', 'test'))):
-        loader.update(num_workers=workers, persistent_workers=workers > 0)

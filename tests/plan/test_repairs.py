@@ -3,7 +3,7 @@
 import pytest
 from mmengine.config import Config
 
-from tokennorm.engine.repairs import choose_best_metric, limit_detections
+from tokennorm.plan.repairs import choose_best_metric, limit_detections
 
 
 @pytest.mark.parametrize(

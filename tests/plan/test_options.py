@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tokennorm.config.paths import config as config_path
-from tokennorm.engine.options import MODEL_NAMES, TrainOptions
 from tokennorm.messages import UserError
+from tokennorm.plan.options import MODEL_NAMES, TrainOptions
 
 DETECTOR = 'retinanet_pvt-mini-dtn_fpn'
 

@@ -12,10 +12,10 @@ from tests.helpers.commands import as_dict
 from tests.helpers.trained import CONFIG, few
 from tokennorm.checkpoints.reading import read_checkpoint
 from tokennorm.config.paths import config as config_path
-from tokennorm.engine import initial_weights, recipe, training
-from tokennorm.engine.options import TrainOptions
+from tokennorm.engine import training
 from tokennorm.messages import UserError
-from tokennorm.plan import Plan
+from tokennorm.plan import Plan, initial_weights, recipe
+from tokennorm.plan.options import TrainOptions
 from tokennorm.published import PUBLISHED
 
 

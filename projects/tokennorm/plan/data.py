@@ -8,10 +8,8 @@ from typing import Any
 import torch
 from mmengine.config import Config
 
-from tokennorm.config.image_size import fitting_size, set_image_size, short_side
 from tokennorm.config.reading import drop_variables
 from tokennorm.config.tree import evaluators, innermost_datasets, is_classifier, set_num_classes, walk
-from tokennorm.datasets.anchor_fit import MATCH, anchor_fit
 from tokennorm.datasets.coco.entries import original_id
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.datasets.drawing import palette
@@ -22,6 +20,8 @@ from tokennorm.datasets.splits import SPLITS, CocoSplit
 from tokennorm.findings import Refusal, collected, current, reports
 from tokennorm.messages import UserError, user_errors
 from tokennorm.plan import Plan, Rank
+from tokennorm.plan.anchor_fit import MATCH, anchor_fit
+from tokennorm.plan.image_size import fitting_size, set_image_size, short_side
 from tokennorm.ranks import is_first_process, print_once
 from tokennorm.registry import type_name
 

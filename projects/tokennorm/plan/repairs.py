@@ -5,8 +5,8 @@ from typing import Any
 
 from mmengine.config import Config
 
-from tokennorm.engine.hooks import metrics_of
 from tokennorm.findings import reports
+from tokennorm.plan.hooks import metrics_of
 
 
 def limit_detections(model: Mapping[str, Any]) -> None:

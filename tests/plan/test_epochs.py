@@ -8,11 +8,10 @@ from mmengine.config import Config
 from tests.helpers.configs import small_config
 from tokennorm.config.paths import config as config_path
 from tokennorm.config.tree import walk
-from tokennorm.engine import recipe
-from tokennorm.engine.epochs import set_epochs
-from tokennorm.engine.options import TrainOptions
 from tokennorm.messages import UserError
-from tokennorm.plan import Plan
+from tokennorm.plan import Plan, recipe
+from tokennorm.plan.epochs import set_epochs
+from tokennorm.plan.options import TrainOptions
 
 STAGES = [  # a part of a recipe of 300 epochs, where it is, and its values for 30, 2 and 1 epochs
     (

@@ -11,15 +11,15 @@ from mmengine import Config
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.coco_files import edit
 from tests.helpers.configs import ROOT, anchors_config
-from tokennorm.config.image_size import short_side
-from tokennorm.datasets.anchor_fit import anchor_fit
 from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
-from tokennorm.engine.data import choose_image_size, fit_limits, use_coco_splits, use_data_folder
 from tokennorm.engine.rules import Built, verify
 from tokennorm.findings import Findings, Refusal, judging
 from tokennorm.messages import UserError
 from tokennorm.plan import Plan
+from tokennorm.plan.anchor_fit import anchor_fit
+from tokennorm.plan.data import choose_image_size, fit_limits, use_coco_splits, use_data_folder
+from tokennorm.plan.image_size import short_side
 
 
 @pytest.fixture

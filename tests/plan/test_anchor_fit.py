@@ -7,7 +7,7 @@ from mmdet.registry import TASK_UTILS
 from mmdet.structures.bbox import bbox_overlaps
 
 from tests.helpers.configs import RETINA, anchors_config
-from tokennorm.datasets.anchor_fit import anchor_fit, unmatched
+from tokennorm.plan.anchor_fit import anchor_fit, unmatched
 
 SSD = dict(
     type='SSDAnchorGenerator',

@@ -3,8 +3,8 @@
 import pytest
 from mmengine.config import Config
 
-from tokennorm.engine.augmentation import augment_strongly
 from tokennorm.messages import UserError
+from tokennorm.plan.augmentation import augment_strongly
 
 LOADING = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations', with_bbox=True)]
 

@@ -15,10 +15,10 @@ from mmengine.hooks import LoggerHook
 from mmengine.registry import OPTIMIZERS
 from mmengine.runner import Runner
 
-from tokennorm.engine.options import TrainOptions
 from tokennorm.findings import reports
 from tokennorm.messages import UserError
 from tokennorm.plan import Plan, Rank
+from tokennorm.plan.options import TrainOptions
 from tokennorm.registry import arguments_of, type_name
 
 Scheduler = dict[str, Any]
@@ -193,6 +193,11 @@ def describe(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_len
             end = scheduler.get('end', scheduler.get('total_steps'))
             parts.append(f'{name} to {unit} {end}' if _end(scheduler, epoch_length) else name)
     return ', '.join(parts)
+
+
+def every(interval: int) -> str:
+    """Returns 'after every epoch' or 'after every 5 epochs'."""
+    return f'after every {interval} epochs' if interval > 1 else 'after every epoch'
 
 
 def schedule_end(schedulers: Sequence[Mapping[str, Any]], epoch_length: int, length: int = 0) -> int | None:

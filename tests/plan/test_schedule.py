@@ -9,7 +9,8 @@ from mmengine.config import Config
 from mmengine.registry import PARAM_SCHEDULERS
 
 from tokennorm.config.paths import config_files
-from tokennorm.engine.schedule import (
+from tokennorm.plan import Plan
+from tokennorm.plan.schedule import (
     batch_of_lr,
     fit_lr,
     fit_schedule,
@@ -18,7 +19,6 @@ from tokennorm.engine.schedule import (
     scaled_lr,
     schedule_end,
 )
-from tokennorm.plan import Plan
 
 ONE_X = [
     dict(type='LinearLR', start_factor=0.001, by_epoch=False, begin=0, end=500),

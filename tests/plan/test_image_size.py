@@ -4,7 +4,7 @@ import pytest
 from mmdet.datasets.transforms import MixUp
 
 from tests.helpers.configs import anchors_config
-from tokennorm.config.image_size import fitting_size, set_image_size, short_side
+from tokennorm.plan.image_size import fitting_size, set_image_size, short_side
 
 STEPS = [  # a transform, and its sizes after halving the image size
     (dict(type='Mosaic', img_scale=(640, 640), pad_val=114.0), dict(img_scale=(320, 320))),

@@ -15,12 +15,11 @@ from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.reading import Checkpoint
 from tokennorm.config.paths import config as config_path
 from tokennorm.datasets.finding import find_splits
-from tokennorm.engine import initial_weights, recipe
-from tokennorm.engine.options import TrainOptions
-from tokennorm.engine.recipe import apply_options, find_resumed, open_plan
 from tokennorm.messages import UserError
 from tokennorm.norms import LocalLayerNorm
-from tokennorm.plan import Plan
+from tokennorm.plan import Plan, initial_weights, recipe
+from tokennorm.plan.options import TrainOptions
+from tokennorm.plan.recipe import apply_options, find_resumed, open_plan
 
 DETECTOR = 'retinanet_pvt-mini-dtn_fpn'
 
@@ -44,7 +43,7 @@ def package(monkeypatch):
             if not is_there:
                 raise CheckpointError(name)
 
-        monkeypatch.setattr('tokennorm.engine.recipe.packaged_file', find)
+        monkeypatch.setattr('tokennorm.plan.recipe.packaged_file', find)
 
     return install
 
@@ -172,15 +171,6 @@ def test_loggers_are_added_to_the_files():
         'TensorboardVisBackend',
         'MLflowVisBackend',
     ]
-
-
-@pytest.mark.parametrize(('cores', 'ranks', 'workers'), [(1, 1, 1), (2, 1, 1), (4, 1, 3), (32, 1, 4), (8, 4, 1)])
-def test_workers_follow_the_cores(monkeypatch, cores, ranks, workers):
-    monkeypatch.setattr(recipe.os, 'sched_getaffinity', lambda pid: set(range(cores)))
-    monkeypatch.setenv('LOCAL_WORLD_SIZE', str(ranks))
-    cfg = small_config()
-    recipe.set_workers(cfg, None)
-    assert (cfg.val_dataloader.num_workers, cfg.val_dataloader.persistent_workers) == (workers, True)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 from mmengine.config import Config
 
-from tokennorm.config.image_size import test_scale
 from tokennorm.messages import UserError
+from tokennorm.plan.image_size import test_scale
 from tokennorm.registry import type_name
 
 _JITTER = (0.1, 2.0)
