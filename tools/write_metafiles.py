@@ -124,7 +124,7 @@ In the tables parameters are in millions. FLOPs are billions of multiply-adds fo
 800 x 1280 pixels (Mask R-CNN with 1000 proposals and 100 masks), backbones of classifiers at 224 x 224. AP is box AP,
 or box / mask AP, on COCO val2017. The column "DTN paper" has the AP, or the top-1 accuracy on ImageNet-1k, that the
 paper states. FLOPs with DTN are lower than the paper's, because P is [separable](concepts/dtn.md); the learning rate of
-0.001 on ImageNet is [the paper's 0.0005 by DeiT's rule](research/reproduction.md).
+0.001 on ImageNet is [the paper's 0.0005 by DeiT's rule](study/reproduction.md).
 """
 FOOTER = """
 ## Trials, demo, segmentation

@@ -8,7 +8,7 @@ import torch
 from tokennorm import replace_norms
 from tokennorm.norms import DTN
 
-PAGE = (Path(__file__).resolve().parents[2] / 'docs' / 'research' / 'other_architectures.md').read_text()
+PAGE = (Path(__file__).resolve().parents[2] / 'docs' / 'study' / 'ablations.md').read_text()
 transformers = pytest.importorskip('transformers')
 
 
