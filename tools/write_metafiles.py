@@ -138,7 +138,7 @@ FOOTER = """
 | `demo/retinanet_pvt-mini-dtn_fpn_bccd` | blood cells | AP 47.0 after 24 of 60 epochs |
 | `demo/retinanet_pvt-mini_fpn_bccd` | the same with LayerNorm | not measured |
 | `demo/mask-rcnn_pvt-mini_fpn_nuclei` | nuclei of cells | with DTN and DPN, 3 epochs: AP 28.2, mask AP 29.1 |
-| `segmentation/*` | [semantic segmentation](guides/other_tasks.md#segmentation) | not trained |
+| `segmentation/*` | [semantic segmentation](guides/migrate.md#segmentation) | not trained |
 """
 
 
