@@ -1,4 +1,4 @@
-"""Parameters and FLOPs of the classifiers in docs/research/other_architectures.md, with LayerNorm and with DTN.
+"""Parameters and FLOPs of the classifiers in projects/experiments/ablations, with LayerNorm and with DTN.
 
     python benchmarks/other_architectures.py [NAME...]
 

@@ -124,7 +124,7 @@ In the tables parameters are in millions. FLOPs are billions of multiply-adds fo
 800 x 1280 pixels (Mask R-CNN with 1000 proposals and 100 masks), backbones of classifiers at 224 x 224. AP is box AP,
 or box / mask AP, on COCO val2017. The column "DTN paper" has the AP, or the top-1 accuracy on ImageNet-1k, that the
 paper states. FLOPs with DTN are lower than the paper's, because P is [separable](concepts/dtn.md); the learning rate of
-0.001 on ImageNet is [the paper's 0.0005 by DeiT's rule](research/reproduction.md).
+0.001 on ImageNet is [the paper's 0.0005 by DeiT's rule](study/reproduction.md).
 """
 FOOTER = """
 ## Trials, demo, segmentation
@@ -138,7 +138,7 @@ FOOTER = """
 | `demo/retinanet_pvt-mini-dtn_fpn_bccd` | blood cells | AP 47.0 after 24 of 60 epochs |
 | `demo/retinanet_pvt-mini_fpn_bccd` | the same with LayerNorm | not measured |
 | `demo/mask-rcnn_pvt-mini_fpn_nuclei` | nuclei of cells | with DTN and DPN, 3 epochs: AP 28.2, mask AP 29.1 |
-| `segmentation/*` | [semantic segmentation](guides/other_tasks.md#segmentation) | not trained |
+| `segmentation/*` | [semantic segmentation](guides/migrate.md#segmentation) | not trained |
 """
 
 

@@ -1,6 +1,6 @@
 """ConViT-S of timm with LayerNorm on ImageNet-1k by DeiT's recipe, which is that of PVT-Tiny here.
 
-docs/research/other_architectures.md has the options for DTN, and for LeViT, TNT, ViTamin and ConvNeXt instead.
+projects/experiments/ablations/README.md has the options for DTN, and for LeViT, TNT, ViTamin and ConvNeXt instead.
 """
 
 _base_ = './pvt-tiny_8xb128_in1k.py'

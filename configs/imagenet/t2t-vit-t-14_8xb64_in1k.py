@@ -1,6 +1,6 @@
 """T2T-ViT_t-14 of mmpretrain with LayerNorm on ImageNet-1k, by mmpretrain's config.
 
-docs/research/other_architectures.md has the options for DTN.
+projects/experiments/ablations/README.md has the options for DTN.
 """
 
 _base_ = 'mmpretrain::t2t_vit/t2t-vit-t-14_8xb64_in1k.py'

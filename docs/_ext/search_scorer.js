@@ -2,7 +2,6 @@
 const RANKS = [
   ["project/", -100],
   ["study/", -5],
-  ["research/", -5],
   ["reference/", -4],
   ["get_started/", 1],
   ["guides/troubleshooting", 1],

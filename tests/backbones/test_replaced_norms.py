@@ -1,4 +1,4 @@
-"""docs/research/other_architectures.md: the options build, the counts are those of the models, and each trains."""
+"""projects/experiments/ablations/README.md, other architectures: the options build, the counts are those of the models, and each trains."""
 
 import re
 import runpy
@@ -14,7 +14,7 @@ from tests.helpers.cases import fast_first
 from tokennorm.backbones import ReplacedNorms
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / 'docs' / 'research' / 'other_architectures.md').read_text()
+PAGE = (ROOT / 'projects' / 'experiments' / 'ablations' / 'README.md').read_text()
 LINES = {
     name: (config, line.strip('`'))
     for name, config, line in re.findall(r'^\| (\S+) \| `([\w-]+_in1k)` \| (`.*`)? ?\|$', PAGE, re.M)

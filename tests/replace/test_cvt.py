@@ -8,7 +8,8 @@ import torch
 from tokennorm import replace_norms
 from tokennorm.norms import DTN
 
-PAGE = (Path(__file__).resolve().parents[2] / 'docs' / 'research' / 'other_architectures.md').read_text()
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / 'projects' / 'experiments' / 'ablations' / 'README.md').read_text()
 transformers = pytest.importorskip('transformers')
 
 

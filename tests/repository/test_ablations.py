@@ -1,4 +1,4 @@
-"""Every line of docs/research/ablations.md builds the classifier that it describes."""
+"""Every line of projects/experiments/ablations/README.md builds the classifier that it describes."""
 
 import re
 import shlex
@@ -15,7 +15,7 @@ from mmengine.registry import MODELS
 from tokennorm.norms import DTN, LayerNorm
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / 'docs' / 'research' / 'ablations.md').read_text()
+PAGE = (ROOT / 'projects' / 'experiments' / 'ablations' / 'README.md').read_text()
 DTN_TABLE, PVT_TABLE, DPN_TABLE, TABLE_3 = (
     re.findall(r'^\| ([^|]*) \| `(model[^`]*)` \|', part, re.M)
     for part in re.split(r'Table 10 \(a\) of the|The Dual Pa|## Other norm', PAGE)

@@ -1,4 +1,4 @@
-"""The manifests of docs/guides/clusters.md are valid YAML and start torchrun as intended."""
+"""The manifests of docs/guides/distributed.md are valid YAML and start torchrun as intended."""
 
 import os
 import re
@@ -9,7 +9,7 @@ import yaml
 from mmengine import Config
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / 'docs' / 'guides' / 'clusters.md').read_text()
+PAGE = (ROOT / 'docs' / 'guides' / 'distributed.md').read_text()
 KUBERNETES, KUBEFLOW, SKYPILOT = re.findall(r'```yaml\n(.*?)```', PAGE, re.DOTALL)
 MAX_RESTARTS = {'--nnodes=4', '--nproc_per_node=8', '--max_restarts=3', '--rdzv_backend=c10d'}
 

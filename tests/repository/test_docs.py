@@ -1,4 +1,4 @@
-"""The README and the pages in docs/: Python blocks run, commands parse, and names, paths and links exist."""
+"""The README, the pages in docs/ and the READMEs of experiments: Python blocks run, commands parse, and names, paths and links exist."""
 
 import argparse
 import ast
@@ -21,7 +21,11 @@ from tokennorm.published import PUBLISHED
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ['README.md', 'CONTRIBUTING.md', 'AGENTS.md', 'llms.txt']
-PAGES += sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob('docs/**/*.md'))
+PAGES += sorted(
+    path.relative_to(ROOT).as_posix()
+    for pattern in ('docs/**/*.md', 'projects/experiments/*/README.md')
+    for path in ROOT.glob(pattern)
+)
 BLOCK = re.compile(r'(<!-- not executed[^>]*-->\n)?```(\w+)\n(.*?)```', re.DOTALL)
 UPSTREAM = {  # messages on the troubleshooting page that other programs print
     'tokennorm: command not found',
@@ -116,8 +120,8 @@ def test_links_paths_and_names_exist(page):
     assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
     folders = 'projects|tools|benchmarks|configs|tests|requirements'
     files = re.findall(rf'(?<![\w/])((?:{folders})/[\w./-]+\.(?:py|sh|yml|txt))', text)
-    assert [name for name in files if not (ROOT / name).exists()] == []
-    if page.endswith('changelog.md'):
+    assert [name for name in files if not any((folder / name).exists() for folder in (ROOT, (ROOT / page).parent))] == []
+    if re.search(r'changelog(_0)?.md$', page):
         return  # names what is gone
     for name in re.findall(r'`tokennorm\.([\w.]+)`', text):
         assert exists(name), f'tokennorm.{name}'

@@ -1,4 +1,4 @@
-"""The Optuna script of docs/guides/search.md: three short trials, of which one is pruned."""
+"""The Optuna script of docs/guides/configs.md: three short trials, of which one is pruned."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.trained import CONFIG, without_report  # noqa: F401
 
-PAGE = Path(__file__).resolve().parents[2] / 'docs' / 'guides' / 'search.md'
+PAGE = Path(__file__).resolve().parents[2] / 'docs' / 'guides' / 'configs.md'
 
 
 @pytest.mark.slow
