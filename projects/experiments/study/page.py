@@ -28,7 +28,16 @@ from experiments.study.travel import table as travel_table
 METRICS = {'accuracy/top1': 'top-1 accuracy (%)', 'coco/bbox_mAP': 'box AP', 'coco/segm_mAP': 'mask AP'}
 MISSING = 'not measured'
 # Differences that tables have in addition to those of the plans, where a stage has both arms.
-CONTRASTS = (('DPN+statistics', 'plain+statistics'), ('LN+DPN RMSNorm eps 1', 'LN+DPN eps 1'))
+CONTRASTS = (
+    ('DPN+statistics', 'plain+statistics'),
+    ('LN+DPN RMSNorm eps 1', 'LN+DPN eps 1'),
+    ('local 1x', 'DTN'),
+    ('local', 'local 1x'),
+    ('DTN 20x, pool 1', 'DTN 20x'),
+    ('DTN 20x, pools 8 4 2', 'DTN 20x'),
+    ('DTN 20x, pool 1, heads 4 4 4 8', 'DTN 20x, pool 1'),
+    ('DTN 20x, pool 1, heads 4 4 4 8', 'LN, heads 4 4 4 8'),
+)
 # Columns of the summary: differences of two arms. Those that no row has are left out.
 COLUMNS = {
     'DTN': ('DTN', BASELINE),
