@@ -88,7 +88,7 @@ def nms_quadri(
         multi_label: Whether there are labels.
     """
     boxes = float64(dets_sorted[:, :8])[0].unflatten(1, (4, 2))
-    return order[greedy(len(boxes), lambda i, j: _pairwise(boxes[i], boxes[j]) >= iou_threshold, boxes.device)[0]]
+    return order[greedy(len(boxes), lambda i, j: _pairwise(boxes[i], boxes[j]) >= iou_threshold, boxes.device)]
 
 
 def points_in_polygons_forward(points: Tensor, polygons: Tensor, output: Tensor) -> None:

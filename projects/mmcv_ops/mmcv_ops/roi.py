@@ -75,13 +75,14 @@ def _max_backward(grad, rois, argmax_y, argmax_x, grad_input, size, spatial_scal
     corner, sides = _boxes(rois, spatial_scale, aligned)
     for k, y, x, columns in bins(*sides.T, size, sampling_ratio):
         x0, y0 = corner[k].T.reshape(2, -1, 1, 1, 1)
-        places, weights = (t.flatten(1, 3) for t in corners(y0 + y, x0 + x, height, width))  # (k, PH x PW x S, 4)
+        places, weights = (t.flatten(0, 3) for t in corners(y0 + y, x0 + x, height, width))  # (k x PH x PW x S, 4)
         which = bin_of * y.shape[-1] + argmax_y[k].long() * columns + argmax_x[k].long()  # (k, C, PH, PW)
-        maps = rois[k, :1].long() * channels + torch.arange(channels, device=grad.device)
-        first = (maps * height * width).repeat_interleave(size[0] * size[1], 1)  # (k, C x PH x PW)
-        for i in range(4):
-            place, weight = (t[..., i].gather(1, which.flatten(1)) for t in (places, weights))
-            flat.index_add_(0, (place + first).flatten(), (weight * grad[k].flatten(1)).flatten())
+        first = torch.arange(len(k), device=grad.device) * y[0].numel()
+        which = (which + first.view(-1, 1, 1, 1)).flatten()
+        maps = (rois[k, :1].long() * channels + torch.arange(channels, device=grad.device)) * height * width  # (k, C)
+        maps = maps.repeat_interleave(size[0] * size[1], 1).view(-1, 1)
+        values = weights.index_select(0, which).mul_(grad[k].reshape(-1, 1))
+        flat.index_add_(0, places.index_select(0, which).add_(maps).flatten(), values.flatten())
     grad_input.copy_(flat.view(grad_input.shape))
 
 

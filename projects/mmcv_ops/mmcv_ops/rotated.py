@@ -78,4 +78,4 @@ def nms_rotated(
         multi_label: Whether there are labels.
     """
     (boxes,) = float64(dets_sorted[:, :5])
-    return order[greedy(len(boxes), lambda i, j: pairwise(boxes[i], boxes[j]) >= iou_threshold, boxes.device)[0]]
+    return order[greedy(len(boxes), lambda i, j: pairwise(boxes[i], boxes[j]) >= iou_threshold, boxes.device)]
