@@ -8,6 +8,7 @@ import torch.nn.functional as F
 import torchvision
 from torch import Tensor
 
+from .checks import check_shapes
 from .precision import float32
 from .sampling import bins, check, corners, equal_grids, sample
 
@@ -96,6 +97,7 @@ def roi_pool_forward(
     """
     features, rois = float32(input, rois)
     rois = rois.to(features.dtype)
+    check(rois, len(features), None)
     height, width = features.shape[2:]
     output.zero_(), argmax.fill_(-1)
     flat = features.transpose(0, 1).flatten(1)  # (C, N x H x W)
@@ -155,6 +157,8 @@ def deform_roi_pool_forward(
     features, rois, offset = float32(input, rois, offset)
     check(rois, len(features), rois[:, 3:] - rois[:, 1:3])
     size = pooled_height, pooled_width
+    if offset.numel():
+        check_shapes('deform_roi_pool', offset=(offset, (len(rois), 2, *size)))
     output.copy_(_deform_roi_pool(features, rois, offset, size, spatial_scale, sampling_ratio, gamma))
 
 
