@@ -28,6 +28,7 @@ def first_configs(package: str) -> dict[str, Path]:
     """Returns the shortest name of a config per folder: most often the base model."""
     root = Path(find_spec(package).origin).parent / '.mim' / 'configs' / PACKAGES[package]
     files = {folder.name: sorted(folder.glob('*.py'), key=lambda p: (len(p.name), p.name)) for folder in root.iterdir()}
+    files = {name: [path for path in paths if not path.stem.endswith('_tta')] for name, paths in files.items()}
     return {name: paths[0] for name, paths in sorted(files.items()) if paths and name not in NO_DETECTORS}
 
 
@@ -57,7 +58,7 @@ def batch(package: str, config, size: int) -> dict:
         else {}
     )
     if package == 'mmdet':
-        rotated = dict(with_mask='mask' in text.lower(), with_semantic='with_seg=True' in text)
+        rotated = dict(with_mask='mask' in text.lower(), with_semantic='semantic' in text)
     return make(2, [(3, size, size)] * 2, num_items=[5, 3], num_classes=2, **rotated)
 
 
@@ -133,6 +134,9 @@ def line(error: Exception) -> str:
 
 def train(model, data) -> None:
     model.train()
+    for part in model.modules():
+        if getattr(part, 'epoch', 0) is None:  # a hook of the runner sets it
+            part.epoch = 0
     losses = model.forward(**model.data_preprocessor(data, True), mode='loss')
     total, _ = model.parse_losses(losses)
     total.backward()
@@ -142,6 +146,7 @@ def train(model, data) -> None:
 
 def predict(model, data) -> None:
     model.eval()
+    data = {key: value[:1] for key, value in data.items()}  # masked convolution takes one image
     with torch.no_grad():
         model.forward(**model.data_preprocessor(data, False), mode='predict')
 

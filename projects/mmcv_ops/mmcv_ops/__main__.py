@@ -7,7 +7,7 @@ from . import running
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Prints to the terminal. Returns 1 if a config needs an operator that is missing, or if mmcv has no operators."""
+    """Prints to the terminal. Returns 1 if an operator is missing, 2 if the config cannot be read."""
     parser = argparse.ArgumentParser(prog='python -m mmcv_ops', description=__doc__.partition(': ')[2])
     parser.add_argument('config', nargs='?', metavar='CONFIG', help='a file, or PACKAGE::PATH of an installed package')
     args = parser.parse_args(arguments)
@@ -36,7 +36,13 @@ def _report(path: str, missing: dict[str, list[str]]) -> int:
 
     from . import coverage
 
-    config = Config.fromfile(path)
+    try:
+        config = Config.fromfile(path)
+    except (
+        Exception
+    ) as error:  # mmengine raises what it likes: FileNotFoundError, SyntaxError, OSError, ModuleNotFoundError
+        print(f'{path} is not a config that can be read: {type(error).__name__}: {error}', file=sys.stderr)
+        return 2
     if config.get('default_scope'):
         init_default_scope(config.default_scope)
     used = coverage.of_config(config)

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .checks import check_shapes
 from .precision import float32
 
 
@@ -37,6 +38,7 @@ def correlation_forward(
 ) -> None:  # fmt: skip
     """Writes the correlations (N, patchH, patchW, oH, oW) of two maps (N, C, H, W)."""
     sizes = _sizes(kH, kW, patchH, patchW, padH, padW, dilationH, dilationW, dilation_patchH, dilation_patchW, dH, dW)
+    check_shapes('correlation', input2=(input2, input1.shape))
     output.copy_(_correlate(*float32(input1, input2), *sizes))
 
 

@@ -5,7 +5,7 @@ that the work is (kept boxes) x (boxes left) as in a compiled loop, in a few lar
 the best boxes often remove most of the others.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 _FIRST_BLOCK, _LARGEST_BLOCK = 16, 128
 
 
-def greedy(count: int, overlaps: Callable[[Tensor, Tensor], Tensor], device: torch.device) -> tuple[Tensor, Tensor]:
+def greedy(count: int, overlaps: Callable[[Tensor, Tensor], Tensor], device: torch.device) -> Tensor:
     """Suppresses boxes that are numbered by descending score.
 
     Args:
@@ -24,34 +24,33 @@ def greedy(count: int, overlaps: Callable[[Tensor, Tensor], Tensor], device: tor
         device: Where the numbers are made.
 
     Returns:
-        The numbers of the kept boxes, ascending; and for each of the N boxes the number of the box that removed it, its
-        own if it is kept. Both are on `device`.
+        The numbers of the kept boxes, ascending, on `device`.
     """
     left = torch.arange(count, device=device)
-    owner, kept, block = left.clone(), [left[:0]], _FIRST_BLOCK
+    kept, block = [left[:0]], _FIRST_BLOCK
     while len(left):
         head, left = left[:block], left[block:]
         block = min(2 * block, _LARGEST_BLOCK)
-        owners = torch.from_numpy(_within(overlaps(head, head).cpu().numpy())).to(device)
-        owner[head] = head[owners]
-        chosen = head[owners == torch.arange(len(head), device=device)]
+        chosen = head[[row for row, _ in within(overlaps(head, head).cpu().numpy())]]
         kept.append(chosen)
         if len(left):
-            over = overlaps(chosen, left)
-            removed = over.any(0)
-            owner[left[removed]] = chosen[over[:, removed].int().argmax(0)]  # the first of the highest is the first
-            left = left[~removed]
-    return torch.cat(kept), owner
+            left = left[~overlaps(chosen, left).any(0)]
+    return torch.cat(kept)
 
 
-def _within(over: np.ndarray) -> np.ndarray:
-    """Returns for each box of a block (K,) the one that removed it, its own number if it is kept. `over` is (K, K)."""
-    owner = np.arange(len(over))
-    alive = np.ones(len(over), bool)
-    for i in range(len(over)):
-        if alive[i]:
-            removed = over[i] & alive
-            removed[: i + 1] = False
-            owner[removed] = i
-            alive &= ~removed
-    return owner
+def within(over: np.ndarray) -> Iterator[tuple[int, list[int]]]:
+    """Yields for each kept box of a block its number and those of the boxes that it removed. `over` is (K, K).
+
+    Rows are integers of K bits: one operation compares a box with all later ones.
+    """
+    rows = [int.from_bytes(row, 'little') for row in np.packbits(over, 1, bitorder='little')]
+    alive = (1 << len(rows)) - 1
+    for i, row in enumerate(rows):
+        if alive >> i & 1:
+            removed, numbers = row & alive & -(2 << i), []
+            alive ^= removed
+            while removed:
+                lowest = removed & -removed
+                numbers.append(lowest.bit_length() - 1)
+                removed ^= lowest
+            yield i, numbers

@@ -7,6 +7,7 @@ coordinate per strip boundary.
 import torch
 from torch import Tensor
 
+from .checks import check_boxes
 from .precision import float32
 
 _OFFSETS = 72
@@ -28,6 +29,7 @@ def line_nms_forward(boxes: Tensor, scores: Tensor, thresh: float, top_k: int) -
         Indices (N,), filled up with zeros; the number of kept lanes, (); and per lane (N,) the 1-based rank of the kept
         lane that suppressed it, 0 where there is none.
     """
+    check_boxes('line_nms', boxes, scores)
     lanes, scores = float32(boxes, scores)
     if lanes.shape[1] != 5 + _OFFSETS:
         raise ValueError(f'line_nms: lanes have {lanes.shape[1]} numbers, expected {5 + _OFFSETS}')

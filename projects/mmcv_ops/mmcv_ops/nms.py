@@ -3,16 +3,20 @@
 The order among equal scores is that of mmcv, which sorts unstably with `scores.sort(0, descending=True)`.
 """
 
-from itertools import islice
+from ctypes import c_float
+from heapq import heapify, heappop, heapreplace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .greedy import greedy
+from .checks import check_boxes
+from .greedy import within
 from .precision import float32
 
 _NEXT = 64  # boxes whose overlaps with all others are computed at once in soft NMS
+_SPARSE, _MEETING, _RESCORED = 1024, 64, 16  # most boxes, and pairs per box, for which soft NMS takes lists of pairs
+_FIRST_BLOCK, _LARGEST_BLOCK = 32, 128  # boxes whose overlaps with all others are computed at once
 
 
 def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Tensor:
@@ -24,6 +28,7 @@ def nms(boxes: Tensor, scores: Tensor, iou_threshold: float, offset: int) -> Ten
         iou_threshold: Boxes with a larger IoU with a kept one are removed. Rounded to float32, as in mmcv.
         offset: 0 or 1.
     """
+    check_boxes('nms', boxes, scores)
     boxes, scores = float32(boxes, scores)
     if offset:  # the same as moving the far corner
         boxes = torch.cat([boxes[:, :2], boxes[:, 2:] + offset], 1)
@@ -49,22 +54,74 @@ def softnms(
         method: 0 removes (naive), 1 multiplies by 1 - IoU (linear), 2 by exp(-IoU^2 / sigma) (gaussian).
         offset: 0 or 1.
     """
+    check_boxes('soft_nms', boxes, scores)
     corners = np.ascontiguousarray(boxes.detach().float().numpy().T)  # (4, N)
-    rest, order, kept, rescored = scores.detach().float().numpy().copy(), np.arange(len(scores)), [], []
+    rest, how = scores.detach().float().numpy(), (iou_threshold, sigma, method, offset)
     with np.errstate(all='ignore'):
+        kept, rescored = _soft_sparse(corners, rest, float(np.float32(min_score)), how) or ([], [])
+        order = np.arange(0 if kept else len(rest))
+        rest = rest.copy()
         while len(order):
-            chosen, values, rest, order = _soft_block(
-                corners, rest, order, iou_threshold, sigma, np.float32(min_score), method, offset
-            )
+            chosen, values, rest, order = _soft_block(corners, rest, order, np.float32(min_score), how)
             kept += chosen
             rescored += values
     index = torch.tensor(kept, dtype=torch.long)
-    rest = torch.tensor(np.array(rescored, np.float32))
-    dets[: len(index)] = torch.cat([boxes[index], rest[:, None]], 1).to(dets)
+    values = torch.tensor(np.array(rescored, np.float32))
+    dets[: len(index)] = torch.cat([boxes[index], values[:, None]], 1).to(dets)
     return index
 
 
-def _soft_block(corners, rest, order, iou_threshold, sigma, min_score, method, offset) -> tuple:
+def _soft_sparse(corners, scores, min_score: float, how: tuple) -> tuple[list[int], list[float]] | None:
+    """Returns the indices and scores of the kept boxes where each overlaps few others, which most often is so.
+
+    Returns None where another form is faster, and where mmcv's order depends on more than the scores: equal scores, and
+    NaN. In the others a box below the lowest score has no influence, so that the first such one is the end.
+    """
+    small = 1 < len(scores) <= _SPARSE
+    if not (small and min_score > 0 and np.isfinite(scores).all() and (how[2] != 2 or how[1] > 0)):
+        return None
+    meeting = _meeting(corners[..., None], corners[:, None], how[3])
+    if meeting is None or np.count_nonzero(meeting) > _MEETING * len(scores):
+        return None
+    row, column = np.divmod(np.flatnonzero(meeting), len(scores))  # faster than nonzero
+    factors = _soft_weights(corners.take(row, 1), corners.take(column, 1), *how)
+    changed = np.flatnonzero(factors != 1)
+    if len(changed) > _RESCORED * len(scores):
+        return None
+    others, factors = column[changed].tolist(), factors[changed].tolist()
+    bounds = np.searchsorted(row[changed], np.arange(len(scores) + 1)).tolist()
+    scores, kept, rescored = scores.tolist(), [], []
+    heap = [(-score, box) for box, score in enumerate(scores)]  # the score may be one from before a rescoring
+    heapify(heap)
+    while heap:
+        negative, box = heap[0]
+        score = scores[box]
+        if -score != negative:
+            heapreplace(heap, (-score, box))
+            continue
+        if kept and score < min_score:
+            break
+        heappop(heap)
+        if heap and heap[0][0] == negative:
+            return None
+        kept.append(box)
+        rescored.append(score)
+        for i in range(bounds[box], bounds[box + 1]):
+            other = others[i]
+            scores[other] = c_float(scores[other] * factors[i]).value
+    return kept, rescored
+
+
+def _meeting(a: np.ndarray, b: np.ndarray, offset: int) -> np.ndarray | None:
+    """Returns which boxes (4, N, 1) meet which boxes (4, 1, N). All others have an IoU of 0. None if it may be NaN."""
+    areas = (a[2] - a[0] + offset) * (a[3] - a[1] + offset)
+    if not ((areas > 0) & (areas < np.inf)).all():
+        return None
+    right, bottom, other_right, other_bottom = a[2] + offset, a[3] + offset, b[2] + offset, b[3] + offset
+    return (a[0] <= other_right) & (b[0] <= right) & (a[1] <= other_bottom) & (b[1] <= bottom)
+
+
+def _soft_block(corners, rest, order, min_score, how: tuple) -> tuple:
     """Takes boxes by their score until one comes whose overlaps were not computed: most of the _NEXT best ones.
 
     Returns their indices and scores, and scores and indices of the boxes that are left, in mmcv's order.
@@ -72,7 +129,7 @@ def _soft_block(corners, rest, order, iou_threshold, sigma, min_score, method, o
     best_first = rest.argsort()[: -_NEXT - 1 : -1]
     if rest[best_first[0]] != rest[best_first[0]]:  # NaN
         best_first = np.append(_highest(rest), best_first)
-    weights = _soft_weights(corners[:, order[best_first]], corners[:, order], iou_threshold, sigma, method, offset)
+    weights = _soft_weights(corners[:, order[best_first], None], corners[:, order], *how)
     row_of = np.full(len(order), -1)
     row_of[best_first] = np.arange(len(best_first))
     column, start, end, chosen, values = np.arange(len(order)), 0, len(order), [], []
@@ -105,43 +162,60 @@ def _highest(scores: np.ndarray) -> int:
 
 
 def _soft_weights(boxes, others, iou_threshold: float, sigma: float, method: int, offset: int) -> np.ndarray:
-    """Returns by what each box (4, K) multiplies the scores of the others (4, N), as (K, N) in float32."""
-    x1, y1, x2, y2 = boxes[..., None]
+    """Returns by what boxes (4, ...) multiply the scores of others (4, ...), in float32."""
+    iou = _ious(boxes, others, offset)
+    if method == 2:
+        return np.exp((-(iou * iou) / np.float32(sigma)).astype(np.float64)).astype(np.float32)
+    return np.where(iou >= np.float32(iou_threshold), 1 - iou if method == 1 else np.float32(0), np.float32(1))
+
+
+def _ious(boxes: np.ndarray, others: np.ndarray, offset: int) -> np.ndarray:
+    """Returns the IoUs of boxes (4, ...) and (4, ...)."""
+    x1, y1, x2, y2 = boxes
     left, top, right, bottom = others
     inter, height = np.minimum(x2, right), np.minimum(y2, bottom)
     for side, low, high in ((inter, x1, left), (height, y1, top)):
         side -= np.maximum(low, high)
-        side += offset
+        if offset:
+            side += offset
         np.maximum(side, 0, out=side)
     inter *= height
     areas = (right - left + offset) * (bottom - top + offset)
     union = (x2 - x1 + offset) * (y2 - y1 + offset) + areas
     union -= inter
-    iou = np.divide(inter, union, out=union)
-    if method == 2:
-        return np.exp((-(iou * iou) / np.float32(sigma)).astype(np.float64)).astype(np.float32)
-    return np.where(iou >= np.float32(iou_threshold), 1 - iou if method == 1 else np.float32(0), np.float32(1))
+    return np.divide(inter, union, out=union)
 
 
 def nms_match(dets: Tensor, iou_threshold: float) -> list[list[int]]:
     """Returns one list per kept box, by descending score: its index, then the indices of the boxes that it suppressed.
 
     Args:
-        dets: (N, 5): x1, y1, x2, y2, score.
+        dets: (N, 5): x1, y1, x2, y2, score, on the CPU.
         iou_threshold: Boxes with this IoU or a larger one with a kept one are suppressed.
     """
-    iou_threshold = float(np.float32(iou_threshold))
-    order = dets[:, 4].float().sort(0, descending=True)[1]
-    x1, y1, x2, y2 = dets.float()[order, :4].T.contiguous()
-    areas = (x2 - x1) * (y2 - y1)
+    check_boxes('nms_match', dets)
+    dets = dets.detach().float()
+    order = dets[:, 4].sort(0, descending=True)[1]
+    corners = dets[order, :4].numpy().T.copy()
+    numbers, groups, left, block = order.tolist(), [], np.arange(len(order)), _FIRST_BLOCK
+    threshold = np.float32(iou_threshold)
+    while len(left):
+        head, left = left[:block], left[block:]
+        block = min(2 * block, _LARGEST_BLOCK)
+        kept = {}
+        for row, removed in within(_overlapping(corners, head, head, threshold)):
+            kept[head[row]] = [numbers[head[i]] for i in (row, *removed)]
+        chosen = np.array(list(kept))
+        if len(left):
+            over = _overlapping(corners, chosen, left, threshold)
+            gone = over.any(0)
+            for number, owner in zip(left[gone].tolist(), over[:, gone].argmax(0).tolist(), strict=True):
+                kept[chosen[owner]].append(numbers[number])
+            left = left[~gone]
+        groups += kept.values()
+    return groups
 
-    def overlaps(i: Tensor, j: Tensor) -> Tensor:
-        width = torch.minimum(x2[i, None], x2[j]).sub_(torch.maximum(x1[i, None], x1[j])).clamp_(min=0)
-        inter = torch.minimum(y2[i, None], y2[j]).sub_(torch.maximum(y1[i, None], y1[j])).clamp_(min=0).mul_(width)
-        return inter / (areas[i, None] + areas[j] - inter) >= iou_threshold
 
-    kept, owner = greedy(len(order), overlaps, dets.device)
-    members = owner.sort(stable=True)[1]  # by the kept box, then by score: the kept box itself is its first
-    sizes = owner.bincount(minlength=len(owner))[kept].tolist()
-    indices = iter(order[members].tolist())
-    return [list(islice(indices, size)) for size in sizes]
+def _overlapping(corners: np.ndarray, rows: np.ndarray, columns: np.ndarray, threshold: np.float32) -> np.ndarray:
+    with np.errstate(all='ignore'):
+        return _ious(corners[:, rows, None], corners[:, columns], 0) >= threshold

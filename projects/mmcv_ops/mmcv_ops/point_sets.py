@@ -8,6 +8,7 @@ import math
 import torch
 from torch import Tensor
 
+from .checks import check_shapes
 from .polygons import area, cross
 from .precision import float32, float64
 from .quadrilaterals import circles, intersection_with_quads
@@ -52,6 +53,7 @@ def _overlap(hull: Tensor, quads: Tensor) -> tuple[Tensor, Tensor]:
 
 def convex_iou(pointsets: Tensor, polygons: Tensor, ious: Tensor) -> None:
     """Writes the IoUs (N, K) of the hulls of point sets (N, 18) and quadrilaterals (K, 8)."""
+    check_shapes('convex_iou', pointsets=(pointsets, (None, 18)), polygons=(polygons, (None, 8)))
     points, quads = float64(pointsets, polygons)
     points, quads = points.unflatten(1, (9, 2)), quads.unflatten(1, (4, 2))
     hull, result = _hull(points), points.new_zeros(ious.shape)
@@ -70,6 +72,7 @@ def convex_giou(pointsets: Tensor, polygons: Tensor, output: Tensor) -> None:
         polygons: (N, 8).
         output: Written.
     """
+    check_shapes('convex_giou', pointsets=(pointsets, (None, 18)), polygons=(polygons, (len(pointsets), 8)))
     points, quads = (t.unflatten(1, (-1, 2)) for t in float64(pointsets.detach(), polygons.detach()))
     middle = quads.mean(1, keepdim=True)
     for part in range(0, len(points), PAIRS):
@@ -88,6 +91,7 @@ def min_area_polygons(pointsets: Tensor, polygons: Tensor) -> None:
 
     One side of it lies on a side of the hull. In its own axes the corners are (x2, y1), (x1, y1), (x1, y2), (x2, y2).
     """
+    check_shapes('min_area_polygons', pointsets=(pointsets, (None, 18)))
     points = float64(pointsets)[0].unflatten(1, (9, 2))
     middle = points.mean(1, keepdim=True)
     points = points - middle
@@ -124,6 +128,7 @@ def chamfer_distance_forward(
         idx1: (B, N), written.
         idx2: (B, M), written.
     """
+    check_shapes('chamfer_distance', xyz1=(xyz1, (None, None, 2)), xyz2=(xyz2, (len(xyz1), None, 2)))
     for points, others, distance, index in ((xyz1, xyz2, dist1, idx1), (xyz2, xyz1, dist2, idx2)):
         points, others = float32(points, others)
         rows = max(1, (1 << 20) // max(1, others.shape[1]))

@@ -7,6 +7,7 @@ have their true area, which mmcv's kernels miss.
 import torch
 from torch import Tensor
 
+from .checks import check_boxes, check_pairs
 from .greedy import greedy
 from .polygons import area, intersection
 from .precision import float64
@@ -66,10 +67,13 @@ def box_iou_quadri(boxes1: Tensor, boxes2: Tensor, ious: Tensor, mode_flag: int,
         mode_flag: 0 or 1.
         aligned: Whether N pairs are compared.
     """
+    check_boxes('box_iou_quadri', boxes1)
+    check_boxes('box_iou_quadri', boxes2)
     a, b = (boxes.unflatten(1, (4, 2)) for boxes in float64(boxes1, boxes2))
     if not aligned:
         ious.copy_(_pairwise(a, b, mode_flag == 1).flatten())
     elif len(a):
+        check_pairs('box_iou_quadri', a, b)
         parts = zip(a.split(PAIRS), b.split(PAIRS), strict=True)
         ious.copy_(torch.cat([_ious(*part, mode_flag == 1) for part in parts]))
 
@@ -81,14 +85,15 @@ def nms_quadri(
 
     Args:
         dets: (N, 8), or (N, 9) with labels. Not used here.
-        scores: (N,). Not used here.
+        scores: (N,). Only their number is used.
         order: (N,): the boxes by descending score.
         dets_sorted: `dets` in this order.
         iou_threshold: Boxes with this IoU or a larger one with a kept one are removed.
         multi_label: Whether there are labels.
     """
+    check_boxes('nms_quadri', dets, scores)
     boxes = float64(dets_sorted[:, :8])[0].unflatten(1, (4, 2))
-    return order[greedy(len(boxes), lambda i, j: _pairwise(boxes[i], boxes[j]) >= iou_threshold, boxes.device)[0]]
+    return order[greedy(len(boxes), lambda i, j: _pairwise(boxes[i], boxes[j]) >= iou_threshold, boxes.device)]
 
 
 def points_in_polygons_forward(points: Tensor, polygons: Tensor, output: Tensor) -> None:

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 import torchvision
 from torch import Tensor
 
+from .checks import check_shapes
 from .precision import float32
 from .sampling import bins, check, corners, equal_grids, sample
 
@@ -75,13 +76,14 @@ def _max_backward(grad, rois, argmax_y, argmax_x, grad_input, size, spatial_scal
     corner, sides = _boxes(rois, spatial_scale, aligned)
     for k, y, x, columns in bins(*sides.T, size, sampling_ratio):
         x0, y0 = corner[k].T.reshape(2, -1, 1, 1, 1)
-        places, weights = (t.flatten(1, 3) for t in corners(y0 + y, x0 + x, height, width))  # (k, PH x PW x S, 4)
+        places, weights = (t.flatten(0, 3) for t in corners(y0 + y, x0 + x, height, width))  # (k x PH x PW x S, 4)
         which = bin_of * y.shape[-1] + argmax_y[k].long() * columns + argmax_x[k].long()  # (k, C, PH, PW)
-        maps = rois[k, :1].long() * channels + torch.arange(channels, device=grad.device)
-        first = (maps * height * width).repeat_interleave(size[0] * size[1], 1)  # (k, C x PH x PW)
-        for i in range(4):
-            place, weight = (t[..., i].gather(1, which.flatten(1)) for t in (places, weights))
-            flat.index_add_(0, (place + first).flatten(), (weight * grad[k].flatten(1)).flatten())
+        first = torch.arange(len(k), device=grad.device) * y[0].numel()
+        which = (which + first.view(-1, 1, 1, 1)).flatten()
+        maps = (rois[k, :1].long() * channels + torch.arange(channels, device=grad.device)) * height * width  # (k, C)
+        maps = maps.repeat_interleave(size[0] * size[1], 1).view(-1, 1)
+        values = weights.index_select(0, which).mul_(grad[k].reshape(-1, 1))
+        flat.index_add_(0, places.index_select(0, which).add_(maps).flatten(), values.flatten())
     grad_input.copy_(flat.view(grad_input.shape))
 
 
@@ -95,6 +97,7 @@ def roi_pool_forward(
     """
     features, rois = float32(input, rois)
     rois = rois.to(features.dtype)
+    check(rois, len(features), None)
     height, width = features.shape[2:]
     output.zero_(), argmax.fill_(-1)
     flat = features.transpose(0, 1).flatten(1)  # (C, N x H x W)
@@ -154,6 +157,8 @@ def deform_roi_pool_forward(
     features, rois, offset = float32(input, rois, offset)
     check(rois, len(features), rois[:, 3:] - rois[:, 1:3])
     size = pooled_height, pooled_width
+    if offset.numel():
+        check_shapes('deform_roi_pool', offset=(offset, (len(rois), 2, *size)))
     output.copy_(_deform_roi_pool(features, rois, offset, size, spatial_scale, sampling_ratio, gamma))
 
 

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from .checks import check_boxes, check_pairs
 from .greedy import greedy
 from .polygons import intersection
 from .precision import float64
@@ -54,10 +55,13 @@ def pairwise(a: Tensor, b: Tensor, iof: bool = False) -> Tensor:
 
 def box_iou_rotated(boxes1: Tensor, boxes2: Tensor, ious: Tensor, mode_flag: int, aligned: bool) -> None:
     """Writes the IoUs: (N,) of pairs if `aligned`, else (N x M,). Mode 1 divides by the first box's area."""
+    check_boxes('box_iou_rotated', boxes1)
+    check_boxes('box_iou_rotated', boxes2)
     a, b = float64(boxes1[:, :5], boxes2[:, :5])
     if not aligned:
         ious.copy_(pairwise(a, b, mode_flag == 1).flatten())
     elif len(a):
+        check_pairs('box_iou_rotated', a, b)
         parts = zip(a.split(PAIRS), b.split(PAIRS), strict=True)
         ious.copy_(torch.cat([_ious(*part, mode_flag == 1) for part in parts]))
 
@@ -70,12 +74,13 @@ def nms_rotated(
 
     Args:
         dets: (N, 5), or (N, 6) with labels. Not used here.
-        scores: (N,). Not used here.
+        scores: (N,). Only their number is used.
         order: (N,): the boxes by descending score.
         dets_sorted: `dets` in this order.
         labels: (N,) or empty. Not used here.
         iou_threshold: Boxes with this IoU or a larger one with a kept one are removed.
         multi_label: Whether there are labels.
     """
+    check_boxes('nms_rotated', dets, scores)
     (boxes,) = float64(dets_sorted[:, :5])
-    return order[greedy(len(boxes), lambda i, j: pairwise(boxes[i], boxes[j]) >= iou_threshold, boxes.device)[0]]
+    return order[greedy(len(boxes), lambda i, j: pairwise(boxes[i], boxes[j]) >= iou_threshold, boxes.device)]

@@ -14,12 +14,21 @@ def check(rois: Tensor, images: int, sides: Tensor | None) -> None:
 
     Sides are checked where they are given. On an accelerator nothing is checked, in mmcv neither.
     """
-    if rois.device.type == 'cpu':
-        valid = rois.isfinite().all() & ((rois[:, 0] >= 0) & (rois[:, 0] < images)).all()
-        if sides is not None:
-            valid &= (sides >= 0).all()
-        message = 'RoIs need the index of an image in the batch, finite coordinates and, if aligned, no negative size'
-        torch._assert_async(valid, message)
+    if rois.device.type != 'cpu':
+        return
+    image = rois[:, 0]
+    causes = [
+        ('RoIs need finite numbers: found NaN or infinity', rois.isfinite().all(1)),
+        (
+            f'RoIs need the index of an image in their first column: found one outside the batch of {images}',
+            (image >= 0) & (image < images),
+        ),
+        ('RoIs need the index of an image in their first column: found a fraction', image == image.floor()),
+    ]
+    if sides is not None:
+        causes.append(('RoIs need x1 <= x2 and y1 <= y2 if aligned: found a negative size', (sides >= 0).all(1)))
+    for message, valid in causes:
+        torch._assert_async(valid.all(), message)
 
 
 def bins(width: Tensor, height: Tensor, size: tuple[int, int], sampling_ratio: int) -> Iterator[tuple]:

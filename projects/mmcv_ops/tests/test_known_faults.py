@@ -3,7 +3,8 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from mmcv_cases import boxes, random, rotated_boxes
+from mmcv_cases import boxes, random, rectangles, rois, rotated_boxes
+from mmcv_ops import ext, nms
 
 
 def test_batched_nms_uses_the_threshold_for_every_class(ops):
@@ -64,10 +65,19 @@ def test_roi_align_samples_in_the_border_pixel(ops):
 
 
 @pytest.mark.parametrize('mode', ['avg', 'max'])
-@pytest.mark.parametrize('box', [[0, 4, 4, 1, 1.0], [0, 1, 1, float('nan'), 4], [2, 0, 0, 4, 4.0], [-1, 0, 0, 4, 4.0]])
-def test_invalid_regions_raise(ops, mode, box):
-    """mmcv asserts the size and reads outside its memory for the others."""
-    with pytest.raises(RuntimeError, match='RoIs need'):
+@pytest.mark.parametrize(
+    ('box', 'cause'),
+    [
+        ([0, 4, 4, 1, 1.0], 'negative size'),
+        ([0, 1, 1, float('nan'), 4], 'NaN'),
+        ([2, 0, 0, 4, 4.0], 'outside the batch of 2'),
+        ([-1, 0, 0, 4, 4.0], 'outside the batch of 2'),
+        ([0.5, 0, 0, 4, 4.0], 'fraction'),
+    ],
+)
+def test_invalid_regions_raise(ops, mode, box, cause):
+    """mmcv asserts the size, drops the fraction, and reads outside its memory for the others."""
+    with pytest.raises(RuntimeError, match=f'RoIs need .*{cause}'):
         ops.roi_align(random(2, 3, 8, 9), torch.tensor([box]), 2, 1.0, 0, mode, True)
 
 
@@ -125,3 +135,74 @@ def test_nms_of_infinite_boxes_and_scores(ops, compiled):
                 results.append((module.nms(bad_boxes, bad_scores, 0.5)[1], module.soft_nms(bad_boxes, bad_scores)[1]))
         for a, c in zip(*results, strict=True):
             assert a.tolist() == c.tolist()
+
+
+def test_number_of_scores(ops):
+    """mmcv's rotated NMS reads outside its memory, and four boxes with two scores would be two boxes."""
+    scores = random(2, grad=False)
+    for function, dets in ((ops.nms_rotated, rotated_boxes(4)), (ops.nms_quadri, rectangles(4))):
+        with pytest.raises(ValueError, match='4 boxes and 2 scores'):
+            function(dets, scores, 0.5)
+    for call in (
+        lambda: ext.nms(boxes(4), scores, 0.5, 0),
+        lambda: ext.line_nms_forward(torch.zeros(4, 77), scores, 1, 4),
+    ):
+        with pytest.raises(ValueError, match='4 boxes and 2 scores'):
+            call()
+
+
+def test_pairs_of_equal_length(ops):
+    for function, b in ((ops.box_iou_rotated, rotated_boxes(4)), (ops.box_iou_quadri, rectangles(4))):
+        with pytest.raises(ValueError, match='4 and 2 rows'):
+            function(b, b[:2], aligned=True)
+    with pytest.raises(ValueError, match='polygons has the shape'):
+        ops.convex_giou(random(4, 18, grad=False), rectangles(2))
+    with pytest.raises(ValueError, match='input2 has the shape'):
+        ops.Correlation()(random(2, 3, 4, 4), random(1, 3, 4, 4))
+    with pytest.raises(ValueError, match='offset has the shape'):
+        ops.deform_roi_pool(random(2, 3, 8, 9), rois(4), random(1, 2, 2, 2), (2, 2))
+
+
+def test_integer_boxes(ops):
+    """An IoU in their dtype would be 0 or 1. mmcv raises, except in `bbox_overlaps`, which rounds."""
+    b, scores = boxes(4).int(), random(4, grad=False)
+    for call in (
+        lambda: ops.nms(b, scores, 0.5),
+        lambda: ops.soft_nms(b, scores),
+        lambda: ops.nms_match(torch.cat([b, b[:, :1]], 1), 0.5),
+        lambda: ops.box_iou_rotated(rotated_boxes(3).int(), rotated_boxes(3)),
+        lambda: ops.nms_rotated(rotated_boxes(4).int(), scores, 0.5),
+    ):
+        with pytest.raises(ValueError, match='expected floating point'):
+            call()
+    assert ops.bbox_overlaps(b, b).dtype == torch.int32
+    assert ops.bbox_overlaps(torch.zeros(1, 4), torch.zeros(1, 4)).isnan().all()
+
+
+def test_nan_scores_come_first(ops):
+    """As in mmcv, except that soft NMS takes a NaN only where it is the first one that is left."""
+    nan = torch.tensor([0.9, 0.8, float('nan'), 0.6])
+    b = torch.tensor([[0, 0, 10, 10], [0, 0, 10, 9.0], [20, 20, 30, 30], [20, 20, 30, 29]])
+    assert ops.nms(b, nan, 0.5)[1].tolist() == [2, 0]
+    assert [group.tolist() for group in ops.nms_match(torch.cat([b, nan[:, None]], 1), 0.5)] == [[2, 3], [0, 1]]
+    rotated = torch.cat([(b[:, :2] + b[:, 2:]) / 2, b[:, 2:] - b[:, :2], torch.zeros(4, 1)], 1)
+    labels = torch.tensor([0, 1, 0, 1])  # without influence, as in mmcv
+    assert ops.nms_rotated(rotated, nan, 0.5, labels)[1].tolist() == [2, 0]
+    assert ops.soft_nms(b, nan, 0.5)[1].tolist() == [0, 3, 2, 1]
+
+
+@pytest.mark.parametrize('method', ['naive', 'linear', 'gaussian'])
+@pytest.mark.parametrize('offset', [0, 1])
+@pytest.mark.parametrize('size', [60, 400])
+def test_soft_nms_has_one_result_in_both_forms(ops, monkeypatch, method, offset, size):
+    """Lists of pairs for boxes with few neighbors; equal scores, which leave that form, too."""
+    for levels in (0, 20):
+        scores = random(150, seed=3, grad=False)
+        scores = (scores * levels).round() / levels if levels else scores
+        args = boxes(150, size), scores, 0.3, 0.5, 0.05, method, offset
+        monkeypatch.setattr(nms, '_SPARSE', 1024)
+        dets, kept = ops.soft_nms(*args)
+        monkeypatch.setattr(nms, '_SPARSE', 0)
+        expected, expected_kept = ops.soft_nms(*args)
+        assert kept.tolist() == expected_kept.tolist()
+        assert torch.equal(dets, expected)

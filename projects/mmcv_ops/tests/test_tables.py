@@ -52,3 +52,12 @@ def test_operators_of_a_config(ops, capsys, monkeypatch, tmp_path):
     path.write_text(CONFIG.replace("    middle=dict(type='SparseConv3d'),\n", ''))
     assert __main__.main([str(path)]) == 0
     assert 'Nothing that this config names is missing.' in capsys.readouterr().out
+
+
+def test_a_file_that_is_not_a_config(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(__main__, 'running', lambda: 'mmcv_ops')
+    broken = tmp_path / 'broken.py'
+    broken.write_text('model = dict(')
+    for path in (tmp_path / 'nope.py', broken):
+        assert __main__.main([str(path)]) == 2
+        assert capsys.readouterr().err.startswith(f'{path} is not a config that can be read: ')
