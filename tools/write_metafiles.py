@@ -104,22 +104,6 @@ HEADING = """# Model zoo
 `tokennorm train --data DIR` [chooses a config](guides/configs.md). This page lists all of them. This project has not
 trained on COCO or ImageNet: results on these are those of their authors.
 
-## Support matrix
-
-{matrix}
-LN is LayerNorm with the plain stem, DTN replaces the norms inside the blocks, DPN is Dual PatchNorm in the stem.
-`star` is ViT-T\\*, -S\\* or -B\\* of the DTN paper; `p32` has patches of 32 x 32 pixels; `local` has
-[LocalLayerNorm](concepts/normalizers.md#locallayernorm). PVT with DTN has the heads (4, 4, 5, 8)
-([why](concepts/dtn.md#options)), PVT with LN (1, 2, 5, 8), so their difference may be one of the heads. The rows
-`h4458` have LN and DPN with DTN's heads: compare DTN and DTN+DPN with these. Other combinations are options:
-
-```bash
-# another normalizer or stem; --init FILE for weights that fit it
---init none --cfg-options model.backbone.token_norm_cfg.type=DTN model.backbone.stem_cfg.type=DualPatchEmbed
-# Mask R-CNN on another size: mask-rcnn_pvtv2-b2_fpn_1x_coco with the weights that its RetinaNet config names
---cfg-options model.backbone.arch=b4 model.backbone.init_cfg.checkpoint=URL
-```
-
 In the tables parameters are in millions. FLOPs are billions of multiply-adds for one image: whole detectors at
 800 x 1280 pixels (Mask R-CNN with 1000 proposals and 100 masks), backbones of classifiers at 224 x 224. AP is box AP,
 or box / mask AP, on COCO val2017. The column "DTN paper" has the AP, or the top-1 accuracy on ImageNet-1k, that the
@@ -139,6 +123,22 @@ FOOTER = """
 | `demo/retinanet_pvt-mini_fpn_bccd` | the same with LayerNorm | not measured |
 | `demo/mask-rcnn_pvt-mini_fpn_nuclei` | nuclei of cells | with DTN and DPN, 3 epochs: AP 28.2, mask AP 29.1 |
 | `segmentation/*` | [semantic segmentation](guides/migrate.md#segmentation) | not trained |
+
+## Support matrix
+
+{matrix}
+LN is LayerNorm with the plain stem, DTN replaces the norms inside the blocks, DPN is Dual PatchNorm in the stem.
+`star` is ViT-T\\*, -S\\* or -B\\* of the DTN paper; `p32` has patches of 32 x 32 pixels; `local` has
+[LocalLayerNorm](concepts/normalizers.md#locallayernorm). PVT with DTN has the heads (4, 4, 5, 8)
+([why](concepts/dtn.md#options)), PVT with LN (1, 2, 5, 8), so their difference may be one of the heads. The rows
+`h4458` have LN and DPN with DTN's heads: compare DTN and DTN+DPN with these. Other combinations are options:
+
+```bash
+# another normalizer or stem; --init FILE for weights that fit it
+--init none --cfg-options model.backbone.token_norm_cfg.type=DTN model.backbone.stem_cfg.type=DualPatchEmbed
+# Mask R-CNN on another size: mask-rcnn_pvtv2-b2_fpn_1x_coco with the weights that its RetinaNet config names
+--cfg-options model.backbone.arch=b4 model.backbone.init_cfg.checkpoint=URL
+```
 """
 
 
@@ -211,7 +211,7 @@ def index(results: dict[str, dict[str, Entry]]) -> str:
     """The text of docs/configs.md."""
     detectors = [NAME.fullmatch(name) for folder in ('pvt', 'pvt_v2', 'swin', 'vit') for name in results[folder]]
     pretrained = {f'{backbone_of(parts["backbone"])} {VARIANTS[parts["variant"]]}' for parts in detectors}
-    text = HEADING.format(matrix=support_matrix(results))
+    text = HEADING
     for folder, (title, _, _) in COLLECTIONS.items():
         columns = ['config', 'use it for', 'parameters (M)', 'FLOPs (G)']
         has_paper = any('paper' in entry for entry in results[folder].values())
@@ -228,7 +228,7 @@ def index(results: dict[str, dict[str, Entry]]) -> str:
                 ' / '.join(values[:1] if folder == 'imagenet' else values),
             ]
             text += f'| {" | ".join(cells[: len(columns)])} |\n'
-    return text + FOOTER
+    return text + FOOTER.format(matrix=support_matrix(results))
 
 
 def generated(results: dict[str, dict[str, Entry]]) -> dict[Path, str]:

@@ -1,4 +1,4 @@
-"""projects/experiments/ablations/README.md, other architectures: the options build, the counts are those of the models, and each trains."""
+"""Other architectures of projects/experiments/ablations/README.md: options build, counts are right, each trains."""
 
 import re
 import runpy

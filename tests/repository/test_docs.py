@@ -1,4 +1,4 @@
-"""The README, the pages in docs/ and the READMEs of experiments: Python blocks run, commands parse, and names, paths and links exist."""
+"""README, docs/ and READMEs of experiments: Python blocks run, commands parse, and names, paths and links exist."""
 
 import argparse
 import ast
@@ -118,9 +118,10 @@ def test_links_paths_and_names_exist(page):
     text = (ROOT / page).read_text()
     links = [link for link in re.findall(r'\]\(((?!https?:)[^)#]+)(?:#[^)]*)?\)', text)]
     assert [link for link in links if not ((ROOT / page).parent / link).exists()] == []
-    folders = 'projects|tools|benchmarks|configs|tests|requirements'
-    files = re.findall(rf'(?<![\w/])((?:{folders})/[\w./-]+\.(?:py|sh|yml|txt))', text)
-    assert [name for name in files if not any((folder / name).exists() for folder in (ROOT, (ROOT / page).parent))] == []
+    rooms = 'projects|tools|benchmarks|configs|tests|requirements'
+    files = re.findall(rf'(?<![\w/])((?:{rooms})/[\w./-]+\.(?:py|sh|yml|txt))', text)
+    folders = (ROOT, (ROOT / page).parent)
+    assert [name for name in files if not any((folder / name).exists() for folder in folders)] == []
     if re.search(r'changelog(_0)?.md$', page):
         return  # names what is gone
     for name in re.findall(r'`tokennorm\.([\w.]+)`', text):
