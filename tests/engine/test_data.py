@@ -13,8 +13,8 @@ from tests.helpers.coco_files import edit
 from tests.helpers.configs import ROOT, anchors_config
 from tokennorm.config.image_size import short_side
 from tokennorm.datasets.anchor_fit import anchor_fit
-from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
+from tokennorm.datasets.finding import find_splits
 from tokennorm.engine.data import choose_image_size, fit_limits, use_coco_splits, use_data_folder
 from tokennorm.engine.rules import Built, verify
 from tokennorm.findings import Findings, Refusal, judging
@@ -28,7 +28,7 @@ def data(tmp_path):
 
 
 def use(cfg, root):
-    splits = find_coco_splits(root)
+    splits = find_splits(root)
     use_coco_splits(cfg, splits)
     fit_limits(cfg, inspect_splits(splits).most_objects)
 
