@@ -18,7 +18,7 @@ from pathlib import Path
 import cv2
 from measuring import print_table
 
-from tokennorm.datasets.coco.folder import find_coco_splits
+from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.splits import CocoSplit
 
 TEST = Path(__file__).resolve().parents[1] / 'tools' / 'test.py'
@@ -58,7 +58,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        write_cut_images(find_coco_splits(args.data, needed=('val',))['val'], Path(folder))
+        write_cut_images(find_splits(args.data, needed=('val',))['val'], Path(folder))
         for preprocessor in ('tokennorm.DetDataPreprocessor', 'DetDataPreprocessor'):
             for batch_size in (1, 4):
                 command = [sys.executable, TEST, args.config, args.checkpoint, '--data', folder, '--work-dir', folder]

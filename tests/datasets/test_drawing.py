@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from pycocotools import mask as run_lengths
 
-from tokennorm.datasets.drawing import contact_sheet, draw_annotations, mask_of, palette, tile
+from tokennorm.datasets.coco.masks import draw_mask
+from tokennorm.datasets.drawing import contact_sheet, draw_annotations, palette, tile
 from tokennorm.datasets.splits import CocoSplit
 
 BOX = np.zeros((20, 30), bool)
@@ -21,12 +22,12 @@ def test_a_mask_is_the_same_in_every_form(form):
         compressed=compressed | dict(counts=compressed['counts'].decode()),
         counts=dict(size=[20, 30], counts=counts),
     ) | {'two polygons': [[10, 5, 16, 5, 16, 15, 10, 15], [16, 5, 22, 5, 22, 15, 16, 15]]}
-    assert np.array_equal(mask_of(segmentation[form], 20, 30), BOX)
+    assert np.array_equal(draw_mask(segmentation[form], 20, 30), BOX)
 
 
 @pytest.mark.parametrize('segmentation', [None, [], [[1, 2]], dict(size=[9, 9], counts=[81])])
 def test_a_mask_that_cannot_be_read_is_left_out(segmentation):
-    assert mask_of(segmentation, 20, 30) is None
+    assert draw_mask(segmentation, 20, 30) is None
 
 
 def test_tiles_are_white_around_smaller_images():

@@ -1,14 +1,11 @@
 """The format of a folder is found, with its splits and labels, and folders without them are named."""
 
-import json
-import os
 import shutil
 
 import pytest
 import yaml
 
 from tests.helpers.folders import NAMES, by_image, write_yolo
-from tests.helpers.judging import codes, finding, judge
 from tokennorm.datasets.finding import find_splits
 from tokennorm.findings import Refusal
 
@@ -41,20 +38,3 @@ def test_folders_without_labels_or_splits_are_named(coco, tmp_path):
     (root / 'data.yaml').write_text('names: [')
     with pytest.raises(Refusal, match=r'data.yaml cannot be read as YAML'):
         find_splits(root)
-
-
-def test_labels_that_are_newer_than_the_coco_file_are_named(tmp_path, coco):
-    """`tokennorm split` writes one into a YOLO folder, whose labels may be edited later."""
-    root = write_yolo(coco, tmp_path / 'yolo')
-    for name in ('train', 'val'):
-        content = json.loads((coco / 'annotations' / f'{name}.json').read_text())
-        (root / f'{name}.json').write_text(json.dumps(content))
-    labels = sorted((root / 'labels' / 'train').iterdir())
-    for path in labels:
-        os.utime(path, (0, 0))
-    assert 'newer-labels' not in codes(judge(root)[1])
-    os.utime(labels[0], (4e9, 4e9))
-    assert finding(judge(root)[1], 'newer-labels').items == (str(labels[0]),)
-    for path in labels:  # made from the COCO file, or copied after it
-        os.utime(path, (4e9, 4e9))
-    assert 'newer-labels' not in codes(judge(root)[1])

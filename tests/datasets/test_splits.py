@@ -3,9 +3,8 @@
 import pytest
 
 from tests.helpers.data_folders import objects
-from tests.helpers.judging import codes, finding, judge
+from tests.helpers.judging import finding, judge
 from tokennorm.datasets.finding import find_splits
-from tokennorm.datasets.image_files import list_images
 from tokennorm.datasets.splitting import find_unsplit
 from tokennorm.findings import Refusal
 
@@ -24,7 +23,7 @@ def test_subsets_of_a_project_of_cvat_are_its_splits(root):
     assert objects(splits['train']).keys() == {'0.png', '1.png', '2.png'}
     assert objects(splits['val'])['5.png'] == (96, 64, ('cat', 15, 15, 25, 25, 625))
     assert len(splits['val'].content['annotations']) == 2
-    assert finding(judge(root)[1], 'unlabeled-subset', 'train').items == ('3.png',)
+    assert finding(judge(root)[1], 'unlisted-image').items == ('3.png', '6.png', '7.png')
     entries.append(entries.pop(0))  # the order of the images is not that of the splits
     (root / 'annotations.xml').write_text(CVAT.format(''.join(entries[::-1])))
     assert list(find_splits(root)) == ['train', 'val']
@@ -37,20 +36,3 @@ def test_subsets_of_a_project_of_cvat_are_its_splits(root):
         find_splits(root)
     with pytest.raises(ValueError, match=r'is divided already, by the subsets of its images: use .* as it is'):
         find_unsplit(root / 'annotations.xml')
-
-
-def test_a_class_that_one_split_lacks(root):
-    """DOTA has no list of classes."""
-    for name, kind in (('train', 'cat'), ('val', 'dog')):
-        (root / name / 'labelTxt').mkdir()
-        for path in list_images(root / name):
-            (root / name / 'labelTxt' / f'{path.stem}.txt').write_text(f'10 10 30 10 30 30 10 30 {kind} 0\n')
-    splits = find_splits(root)
-    assert [[one['name'] for one in splits[name].content['categories']] for name in ('train', 'val')] == [
-        ['cat', 'dog'],
-        ['cat', 'dog'],
-    ]
-    assert objects(splits['val'])['4.png'][2][0] == 'dog'
-    _, found = judge(root)
-    assert found.of('error', masks=False) == []
-    assert 'unlearned-classes' in codes(found)

@@ -46,34 +46,16 @@ def test_every_image_is_in_one_part_with_its_annotations(whole):
 
 
 @pytest.mark.parametrize('seed', range(3))
-@pytest.mark.parametrize('kind', ['copies', 'tiles', 'small tiles', 'both', 'uploaded'])
-def test_copies_and_tiles_of_an_image_stay_together(whole, seed, kind):
+def test_copies_of_an_image_stay_together(whole, seed):
     content = json.loads(whole.read_text())
     for i, one in enumerate(content['images']):
-        corner = i % 3 * 410 + 1000 * (i // 3 == 1)  # the first tile of one image had no object
-        ends = {
-            'copies': f'_jpg.rf.{i:032x}.jpg',
-            'tiles': f'_{corner}_0_{corner + 512}_512.png',
-            'small tiles': f'_{corner}_0_{corner + 256}_256.png',
-            'both': f'_jpg.rf.{i % 2}_{corner}_0_{corner + 512}_512.jpg',
-            'uploaded': f'_{corner}_0_{corner + 512}_512_png.rf.{i:032x}.jpg',
-        }
-        one['file_name'] = f'image{i // 3}{ends[kind]}'
+        one['file_name'] = f'image{i // 3}_jpg.rf.{i:032x}.jpg'
     whole.write_text(json.dumps(content))
     parts = split(whole, '--val', 0.3, '--seed', seed)
     names = {key: {one['file_name'][: len('image0')] for one in part['images']} for key, part in parts.items()}
     assert not names['train'] & names['val']
     assert sum(len(part['images']) for part in parts.values()) == 10
     assert len(parts['val']['images']) in (3, 4)
-
-
-@pytest.mark.parametrize('name', ['cam_2023_05_05_18_54_{:02}.jpg', 'IMG_01_01_2023_12{:02}.jpg', 'x_0_0_3_1{:02}.png'])
-def test_dates_are_not_corners_of_tiles(whole, name):
-    content = json.loads(whole.read_text())
-    for i, one in enumerate(content['images']):
-        one['file_name'] = name.format(i)
-    whole.write_text(json.dumps(content))
-    assert [len(part['images']) for part in split(whole, '--val', 0.3).values()] == [7, 3]
 
 
 @pytest.mark.parametrize(('originals', 'sizes'), [(2, (4, 6)), (1, None)])
@@ -107,8 +89,8 @@ def test_frames_of_a_video_stay_together(whole, name, pattern):
 @pytest.mark.parametrize(
     ('pattern', 'message'),
     [
-        ('x', r'--group x finds nothing in 10 file names: \d.jpg'),
-        ('[0-4]?', 'finds nothing in 5 file names'),
+        ('x', r'--group x finds nothing in the file name \d.jpg'),
+        ('[0-4]?', r'finds nothing in the file name [5-9].jpg'),
         ('(', 'unterminated'),
     ],
 )
@@ -161,7 +143,7 @@ def test_a_yolo_or_voc_folder_becomes_a_coco_folder(coco, tmp_path, layout):
         (root / 'ImageSets' / 'Main' / 'train.txt').rename(root / 'ImageSets' / 'Main' / 'trainval.txt')
     if layout == 'VOC without splits':
         shutil.rmtree(root / 'ImageSets')
-    with pytest.raises(SystemExit, match=rf'without val; it has train. `tokennorm split {root}` divides train'):
+    with pytest.raises(SystemExit, match=r'without val; it has train; .* `tokennorm split` divides train'):
         tool('check')([str(root)])
     parts = split(root, '--val', 0.34)
     assert [len(part['images']) for part in parts.values()] == [4, 2]
@@ -182,7 +164,7 @@ def test_annotations_that_cannot_be_used_are_not_split(whole):
     content = json.loads(whole.read_text())
     content['images'][1]['id'] = 1
     whole.write_text(json.dumps(content))
-    with pytest.raises(SystemExit, match=r'error: instances_default.json: images with the same id: 1'):
+    with pytest.raises(SystemExit, match=r'error: instances_default: images with the same id: 1'):
         split(whole)
     assert not whole.with_name('val.json').exists()
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 import yaml
 
-from tokennorm.datasets.coco.folder import find_coco_splits
+from tokennorm.datasets.finding import find_splits
 
 NAMES = ['disk', 'square', 'triangle', 'star']
 
@@ -32,7 +32,7 @@ def images_and_objects(split):
 
 def write_yolo(coco, root, with_polygons=False, images='images/{}', **extra):
     """The same dataset in YOLO's format; images without objects have no label file."""
-    for split in find_coco_splits(coco, ('train',)).values():
+    for split in find_splits(coco, ('train',)).values():
         folder = root / images.format(split.name)
         shutil.copytree(split.image_dir, folder)
         for image, objects in images_and_objects(split):
@@ -54,7 +54,7 @@ def write_yolo(coco, root, with_polygons=False, images='images/{}', **extra):
 
 
 def write_voc(coco, root, image_sets=True):
-    for split in find_coco_splits(coco, ('train',)).values():
+    for split in find_splits(coco, ('train',)).values():
         xml_dir = root / ('Annotations' if image_sets else split.name)
         image_dir = root / ('JPEGImages' if image_sets else split.name)
         for folder in (xml_dir, image_dir):

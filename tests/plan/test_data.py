@@ -11,8 +11,8 @@ from mmengine import Config
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.coco_files import edit
 from tests.helpers.configs import ROOT, anchors_config
-from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
+from tokennorm.datasets.finding import find_splits
 from tokennorm.engine.rules import Built, verify
 from tokennorm.findings import Findings, Refusal, judging
 from tokennorm.messages import UserError
@@ -28,7 +28,7 @@ def data(tmp_path):
 
 
 def use(cfg, root):
-    splits = find_coco_splits(root)
+    splits = find_splits(root)
     use_coco_splits(cfg, splits)
     fit_limits(cfg, inspect_splits(splits).most_objects)
 

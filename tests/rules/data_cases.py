@@ -1,7 +1,5 @@
 """For each rule about data: inputs that fire it, and correct, unusual ones that stay quiet."""
 
-import json
-import os
 from typing import NamedTuple
 
 import numpy as np
@@ -179,30 +177,6 @@ def turned(orientation, name='train/0.png', size=(96, 64)):
     return change
 
 
-def labels_of_age(*ages):
-    """`train.json` of a YOLO folder, and label files that are so much newer."""
-
-    def change(root):
-        for name, numbers in (('train', range(4)), ('val', range(4, 8))):
-            entries = content(numbers)
-            for one in entries['images']:
-                one['file_name'] = f'images/{name}/{one["file_name"]}'
-            (root / f'{name}.json').write_text(json.dumps(entries))
-        written = (root / 'train.json').stat().st_mtime
-        for n, age in enumerate(ages):
-            os.utime(root / 'labels' / 'train' / f'{n}.txt', (written + age, written + age))
-
-    return change
-
-
-def dota(root):
-    for name, numbers in (('train', range(4)), ('val', range(4, 8))):
-        for n in numbers:
-            image(root / name / f'{n}.png', n)
-            text(f'{name}/labelTxt/{n}.txt', '10 10 30 10 30 30 10 30 737-max 0\n')(root)
-    return root
-
-
 def files_only(*changes):
     return lambda root: [change(root) for change in changes] and root
 
@@ -239,7 +213,10 @@ CASES = {
     ),
     'missing-split': Case(
         [coco(files=remove('val/labels.json')), yolo(val=None), files_only(folder('train'))],
-        [coco(files=lambda root: (root / 'val').rename(root / 'VALIDATION')), dota],
+        [
+            coco(files=lambda root: (root / 'val').rename(root / 'VALIDATION')),
+            voc(files=text('ImageSets/Main/test.txt', '98\n99\n')),
+        ],
     ),
     'unread-files': Case(
         [coco(files=text('train/x.heic', ''))],
@@ -248,10 +225,6 @@ CASES = {
     'unread-shape': Case(
         [cvat(RECTANGLE.format('') + POLYLINE)],
         [cvat(), cvat('<polygon label="cat" points="10,10;30,10;30,30" occluded="0" z_order="0"/>')],
-    ),
-    'unread-masks': Case(
-        [voc(files=text('SegmentationObject/0.txt', ''))],
-        [voc(), voc(files=text('SegmentationClass/0.txt', ''))],
     ),
     'ambiguous-folder': Case(
         [
@@ -294,31 +267,19 @@ CASES = {
                     c['annotations'][-2:].clear(),
                     c['annotations'].__delitem__(slice(-2, None)),
                 )
-            )
+            ),
+            voc(lists=False, files=remove('train/0.xml')),
+            cvat(subsets=['Train'] * 3 + ['Extra'] + ['Validation'] * 4),
         ],
-        [coco(files=text('train/mask.jpg', '')), coco(files=folder('train/others')), coco(files=folder('more'))],
-    ),
-    'newer-labels': Case(
-        [yolo(files=labels_of_age(9, -9, -9, -9))],
-        [yolo(files=labels_of_age(9, 9, 9, 9)), yolo(files=labels_of_age(-9, -9, -9, -9))],
-    ),
-    'path-elsewhere': Case(
-        [yolo(path='/home/someone/set')],
-        [yolo(path='.'), yolo(path='../data'), yolo(path='')],
-    ),
-    'images-elsewhere': Case(
         [
-            yolo(
-                files=lambda root: (
-                    os.renames(root / 'images', root.parent / 'x' / 'images'),
-                    os.renames(root / 'labels', root.parent / 'x' / 'labels'),
-                    text(
-                        'data.yaml', f'path: {root.parent}/x\ntrain: images/train\nval: images/val\nnames: [cat, dog]\n'
-                    )(root),
-                )
-            )
+            coco(files=text('train/mask.jpg', '')),
+            coco(files=folder('train/others')),
+            coco(files=folder('more')),
+            voc(lists=False),
+            voc(files=remove('Annotations/0.xml')),
+            yolo(train='train.txt', files=steps(lists(1), folder('images/train', [9]))),
+            cvat(subsets=['train'] * 4 + ['VAL'] * 4),
         ],
-        [yolo(train='../images/train'), yolo(path='./')],
     ),
     'invalid-label': Case(
         [
@@ -348,14 +309,6 @@ CASES = {
         [yolo(['1 .3 .3 .2 .3']), yolo(['1.0 .3 .3 .2 .3'])],
     ),
     'class-count': Case([yolo(nc=3)], [yolo(nc='2'), yolo(nc=2), yolo(nc=0)]),
-    'other-class-file': Case(
-        [yolo(files=text('labels/train/classes.txt', 'dog\ncat\n'))],
-        [
-            yolo(files=text('labels/train/classes.txt', 'cat\ndog\nperson\n')),
-            yolo(files=text('labels/train/classes.txt', 'cat\n')),
-            yolo(files=text('elsewhere/classes.txt', 'dog\ncat\n')),
-        ],
-    ),
     'classes-from-1': Case(
         [yolo(['1 .3 .3 .2 .3', '2 .6 .6 .2 .3'], names=['cat', 'dog', 'cow'])],
         [
@@ -373,34 +326,18 @@ CASES = {
             yolo([CORNERS], task='obb'),
         ],
     ),
-    'oriented-boxes': Case([yolo([CORNERS], task='obb')], [yolo([CORNERS]), yolo([CORNERS], task='segment')]),
-    'sixth-number': Case([yolo([f'{BOX} 0.9']), yolo([f'{BOX} 17'])], [yolo(), yolo([f'{BOX} 0.9'], kpt_shape=[1, 1])]),
     'image-without-label': Case(
         [yolo(files=remove('labels/train/0.txt')), voc(files=remove('Annotations/0.xml'))],
         [yolo(files=text('labels/train/0.txt', '')), voc(files=text('Annotations/0.xml', '<annotation/>'))],
     ),
     'label-without-image': Case(
-        [yolo(files=remove('images/train/0.png'))],
-        [yolo(files=text('labels/train/notes.txt', 'see 0.png')), yolo(files=text('labels/notes.txt', BOX))],
-    ),
-    'xml-without-image': Case(
-        [voc(files=remove('JPEGImages/0.png'))],
-        [voc(files=text('Annotations/x.xml', '<annotation/>')), voc(files=remove('Annotations/0.xml'))],
-    ),
-    'shared-label-file': Case(
-        [yolo(files=folder('images/train', [0]) and copy('images/val/4.png', 'images/train/0.jpg'))],
-        [yolo(train='train.txt', files=lists(3)), yolo(files=copy('images/val/4.png', 'images/train/x.png'))],
-    ),
-    'unlabeled-test': Case(
-        [yolo(test='images/test'), voc(files=text('ImageSets/Main/test.txt', '7\n99\n'))],
-        [yolo(test='images/val'), voc(files=text('ImageSets/Main/test.txt', '7\n'))],
-    ),
-    'image-without-xml': Case(
-        [voc(lists=False, files=remove('train/0.xml'))],
-        [voc(lists=False), voc(files=remove('Annotations/0.xml')), voc(files=folder('more'))],
-    ),
-    'voc-size': Case(
-        [voc(size=SIZE.replace('96', '95'))], [voc(size=SIZE), voc(size=SIZE.replace('96', '0')), voc(size='<size/>')]
+        [yolo(files=remove('images/train/0.png')), voc(files=remove('JPEGImages/0.png'))],
+        [
+            yolo(files=text('labels/train/notes.txt', 'see 0.png')),
+            yolo(files=text('labels/notes.txt', BOX)),
+            voc(files=text('Annotations/x.xml', '<annotation/>')),
+            voc(files=remove('Annotations/0.xml')),
+        ],
     ),
     'pixels-from-0': Case(
         [voc(box=AT_ZERO), voc(box=AT_ZERO.replace('>0<', '>0.4<'))],
@@ -425,16 +362,21 @@ CASES = {
             coco(drop('annotations', 'area')),
         ],
     ),
-    'duplicate-image-id': Case(
-        [coco(with_id('images', 1, 1)), coco(with_id('images', 1, '1'))],
-        [coco(with_id('annotations', 1, 1)), coco(lambda c: [one.update(id=str(one['id'])) for one in c['images']])],
-    ),
-    'duplicate-category-id': Case(
-        [coco(with_id('categories', 1, 1))], [coco(with_id('categories', 1, 7)), coco(with_id('images', 0, 1))]
-    ),
-    'duplicate-category-name': Case(
-        [coco(rename_class('cat'), None)],
-        [coco(rename_class('Cat'), None), coco(entry('categories', supercategory='dog'))],
+    'duplicate-entry': Case(
+        [
+            coco(with_id('images', 1, 1)),
+            coco(with_id('images', 1, '1')),
+            coco(with_id('categories', 1, 1)),
+            coco(rename_class('cat'), None),
+        ],
+        [
+            coco(with_id('annotations', 1, 1)),
+            coco(lambda c: [one.update(id=str(one['id'])) for one in c['images']]),
+            coco(with_id('categories', 1, 7)),
+            coco(with_id('images', 0, 1)),
+            coco(rename_class('Cat'), None),
+            coco(entry('categories', supercategory='dog')),
+        ],
     ),
     'no-objects': Case(
         [
@@ -494,27 +436,6 @@ CASES = {
             yolo(['0 .8 .7 .6 .9']),
         ],
     ),
-    'bbox-as-center': Case(
-        [
-            coco(
-                lambda c: c.update(
-                    annotations=[
-                        dict(id=i + 1, image_id=i % 4 + 1, category_id=1, bbox=[91, 59, 10 + i / 10, 10], area=100)
-                        for i in range(12)
-                    ]
-                )
-            ),
-        ],
-        [
-            coco(boxes([91, 59, 10, 10], rest=[20, 20, 10, 10])),
-            coco(boxes(rest=[91, 5, 6, 9])),
-            voc(box=BEYOND),
-        ],
-    ),
-    'ignored-object': Case(
-        [coco(entry('annotations', ignore=1)), coco(entry('annotations', ignore=True))],
-        [coco(entry('annotations', ignore=0)), coco(entry('annotations', iscrowd=1))],
-    ),
     'many-crowds': Case(
         [
             coco(objects(*[dict(iscrowd=1)] * 4)),
@@ -563,19 +484,6 @@ CASES = {
         ],
         lambda splits: first(splits)[2:] == [40, 20] or first(splits) == [20, 30, 40, 20],
     ),
-    'odd-area': Case(
-        [coco(entry('annotations', area=96 * 64)), coco(entry('annotations', area=0.1))],
-        [
-            coco(entry('annotations', area=440)),
-            coco(entry('annotations', area=40)),
-            coco(entry('annotations', area=100, segmentation=[[10, 10, 12, 10, 30, 30, 28, 30]])),
-        ],
-        lambda splits: first(splits, 'area') in (96 * 64, 0.1),
-    ),
-    'bbox-from-mask': Case(
-        [coco(drop('annotations', 'bbox')), coco(entry('annotations', bbox=[0, 0, 0, 0]))],
-        [coco(), coco(entry('annotations', bbox=[0, 0, 30, 30], area=900))],
-    ),
     'crowd-as-object': Case(
         [
             coco(steps(crowd_masks(1), entry('annotations', attributes=dict(occluded=False)))),
@@ -597,33 +505,17 @@ CASES = {
             coco(entry('annotations', segmentation='[[1, 2, 3, 4, 5, 6]]')),
             coco(entry('annotations', segmentation=[[1, 2, 3, 4, 5, float('nan')]])),
             coco(entry('annotations', segmentation=[[1, 2, 3, 4, 5, None]])),
-        ],
-        [coco(entry('annotations', segmentation=[[10, 10.5, 30, 10, 30, 30]])), coco(crowd_masks(2))],
-    ),
-    'mask-size': Case(
-        [
             coco(entry('annotations', segmentation=dict(size=[3, 5], counts='0'))),
             coco(entry('annotations', segmentation=dict(size=[64, 96], counts=[9]))),
-        ],
-        [
-            coco(entry('annotations', segmentation=dict(size=[64, 96], counts=[970, 5, 5169]))),
-            coco(crowd_masks(0)),
-        ],
-    ),
-    'mask-outside-image': Case(
-        [
             coco(entry('annotations', segmentation=[[1, 2, 3, 4, 5, 200]])),
             coco(entry('annotations', segmentation=[[1, 2, 3, 4, 5, 10**400]])),
         ],
         [
+            coco(entry('annotations', segmentation=[[10, 10.5, 30, 10, 30, 30]])),
+            coco(crowd_masks(2)),
+            coco(entry('annotations', segmentation=dict(size=[64, 96], counts=[970, 5, 5169]))),
             coco(entry('annotations', bbox=[60, 10, 70, 50], area=3500, segmentation=[[60, 10, 130, 10, 130, 60]])),
-            coco(entry('annotations', segmentation=[[10, 10, 96, 10, 96, 64]])),
         ],
-    ),
-    'short-mask': Case(
-        [coco(entry('annotations', segmentation=[[10, 10, 30, 10, 30, 30], [1, 2, 3, 4]]))],
-        [coco(entry('annotations', segmentation=[[10, 10, 30, 10, 30, 30]])), coco(objects(masks=False))],
-        allow=('short-polygon',),
     ),
     'short-polygon': Case(
         [
@@ -633,25 +525,19 @@ CASES = {
         [coco(entry('annotations', segmentation=[[10, 10, 30, 10, 30, 30]])), coco(objects(masks=False))],
         lambda splits: [1, 2, 3, 4] in first(splits, 'segmentation'),
     ),
-    'mask-misread': Case(
-        [
-            coco(objects(segmentation=[[0.1, 0.1, 0.6, 0.1, 0.6, 0.6]])),
-            coco(steps(boxes(rest=[60, 5, 20, 20]), objects(segmentation=[[5, 60, 25, 60, 25, 80, 5, 80]]))),
-            coco(steps(objects(bbox=[60, 5, 20, 20], area=400), by_rows)),
-            coco(swapped),
-        ],
-        [
-            coco(steps(boxes(rest=[50, 30, 20, 20]), objects(segmentation=[[10, 10, 70, 10, 70, 60, 10, 60]]))),
-            coco(objects(dict(segmentation=[[0.1, 0.1, 0.6, 0.1, 0.6, 0.6]]))),
-            coco(crowd_masks(0)),
-        ],
-    ),
     'mask-outside-bbox': Case(
         [
             coco(steps(boxes(rest=[50, 30, 20, 20]), objects(segmentation=[[10, 10, 70, 10, 70, 60, 10, 60]]))),
             coco(entry('annotations', segmentation=[[50, 40, 60, 40, 60, 50]])),
+            coco(objects(segmentation=[[0.1, 0.1, 0.6, 0.1, 0.6, 0.6]])),
+            coco(steps(objects(bbox=[60, 5, 20, 20], area=400), by_rows)),
+            coco(swapped),
         ],
-        [coco(entry('annotations', segmentation=[[8, 8, 32, 8, 32, 32]])), coco(crowd_masks(0))],
+        [
+            coco(entry('annotations', segmentation=[[8, 8, 37, 8, 37, 37]])),
+            coco(entry('annotations', segmentation=[[12, 12, 14, 12, 14, 14]])),
+            coco(crowd_masks(0)),
+        ],
     ),
     'unreadable-image': Case(
         [
@@ -669,23 +555,25 @@ CASES = {
         ],
     ),
     'image-size': Case(
-        [coco(entry('images', width=95)), coco(files=turned(6))],
-        [coco(files=turned(6, size=(64, 96))), coco(entry('images', width=96.0)), coco(files=turned(3))],
+        [coco(entry('images', width=95)), coco(files=turned(6)), voc(size=SIZE.replace('96', '95'))],
+        [
+            coco(files=turned(6, size=(64, 96))),
+            coco(entry('images', width=96.0)),
+            coco(entry('images', width=-1, height=None)),
+            coco(drop('images', 'width')),
+            coco(files=turned(3)),
+            voc(size=SIZE),
+            voc(size=SIZE.replace('96', '0')),
+            voc(size='<size/>'),
+        ],
     ),
     'exif-rotation': Case(
         [coco(files=turned(6, size=(64, 96))), coco(files=turned(3))], [coco(files=turned(1)), coco(files=turned(0))]
     ),
-    'size-from-file': Case(
-        [coco(entry('images', width=-1, height=None)), coco(drop('images', 'width'))],
-        [coco(), coco(entry('images', width=96.0))],
-    ),
     'narrow-image': Case(
         [
             coco(
-                lambda c: (
-                    c['images'].append(dict(id=9, file_name='thin.png', width=300, height=2)),
-                    c['annotations'].append(dict(c['annotations'][0], id=99, image_id=9, bbox=[0, 0, 9, 2], area=18)),
-                ),
+                lambda c: c['images'].append(dict(id=9, file_name='thin.png', width=300, height=2)),
                 files=lambda root: image(root / 'train/thin.png', 9, (300, 2)),
             )
         ],
@@ -696,7 +584,6 @@ CASES = {
             ),
             coco(),
         ],
-        lambda splits: count(splits, 'images') == 5 and count(splits) == 9,
     ),
     'repeated-image': Case(
         [
@@ -704,7 +591,6 @@ CASES = {
             coco(steps(second_entries(differ=True), lambda c: c['images'][-1].update(file_name='./3.png'))),
         ],
         [coco(second_entries(differ=False)), coco(), yolo(train='train.txt', files=lists(3))],
-        lambda splits: count(splits, 'images') == 8,
     ),
     'oversampled-image': Case(
         [coco(second_entries(differ=False)), yolo(train='train.txt', files=lists(3))],
@@ -748,12 +634,8 @@ CASES = {
         [coco(lambda c: c['annotations'].__delitem__(slice(2, None))), coco()],
     ),
     'similar-classes': Case(
-        [coco(rename_class('Cat '), None), coco(rename_class('cat\u200b'), None)],
+        [coco(rename_class('Cat '), None)],
         [coco(rename_class('cat 2'), None), coco(rename_class('cats'), None)],
-    ),
-    'federated-labels': Case(
-        [coco(all_of('images', neg_category_ids=[1]), 'val')],
-        [coco(all_of('images', neg_category_ids=[1]), 'train'), coco(all_of('images', license=1), 'val')],
     ),
     'other-classes': Case(
         [coco(rename_class('moon'), 'val')],
@@ -767,9 +649,4 @@ CASES = {
         [coco(lambda c: c['categories'].append(dict(id=9, name='moon')), None), coco(rename_class('moon'), 'val')],
     ),
     'unlearned-classes': Case([coco(one_class_only)], [coco(one_class_only, None), coco(one_class_only, 'val')]),
-    'unlabeled-subset': Case(
-        [cvat(subsets=['Train'] * 3 + ['Extra'] + ['Validation'] * 4)],
-        [cvat(subsets=['train'] * 4 + ['VAL'] * 4), cvat()],
-        lambda splits: count(splits, 'images') == 4,
-    ),
 }

@@ -2,7 +2,7 @@
 
 examples:
   tokennorm check DIR
-  tokennorm check DIR --allow bbox-as-corners,odd-area    # `tokennorm rules` lists the codes
+  tokennorm check DIR --allow bbox-as-corners,rotated-box    # `tokennorm rules` lists the codes
   tokennorm check mmdet::retinanet/retinanet_r50_fpn_1x_coco    # the rules about recipes, without training
 """
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import cv2
 import numpy as np
-from pycocotools import mask as run_lengths
 
-from tokennorm.datasets.coco.masks import mask_problem
+from tokennorm.datasets.coco.masks import draw_mask
 from tokennorm.datasets.image_files import read_image
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.drawing import Color, Text, color_of, draw
 
 _LONG_SIDE = 480  # pixels of a drawn image
+_WHITE = (255, 255, 255)
 
 
 def palette(count: int) -> list[Color]:
@@ -26,43 +26,28 @@ def draw_annotations(
 ) -> np.ndarray:
     """Draws boxes, masks and class names of COCO annotations on a resized copy, (H', W', 3) uint8 BGR.
 
-    Crowds are white. Names are left out if there is only one class or no place for them. Masks that cannot be read are
-    left out. The caption is below the image.
+    Crowds are white. Names are left out if there is only one class. Masks that cannot be read are left out. The caption
+    is below the image.
     """
     height, width = image.shape[:2]
     scale = _LONG_SIDE / max(height, width)
     interpolation = cv2.INTER_CUBIC if scale > 1 else cv2.INTER_AREA
     size = max(1, round(width * scale)), max(1, round(height * scale))
-    labels = {category_id: label for label, category_id in enumerate(names)}
-    boxes, texts, colors, masks = [], [], [], []
+    colors_of = {category_id: color_of(label) for label, category_id in enumerate(names)}
+    boxes = np.array([one['bbox'] for one in annotations], float).reshape(-1, 4) * scale
+    corners = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], 1)
+    texts, colors, masks = [], [], []
     for one in annotations:
-        x, y, w, h = one['bbox']
-        boxes.append([x, y, x + w, y + h])
-        crowd, known = bool(one.get('iscrowd')), one['category_id'] in labels
-        colors.append((255, 255, 255) if crowd or not known else color_of(labels[one['category_id']]))
-        name = names.get(one['category_id'], '?') if len(names) > 1 else ''
+        crowd, category = bool(one.get('iscrowd')), one['category_id']
+        colors.append(_WHITE if crowd else colors_of.get(category, _WHITE))
+        name = names.get(category, '?') if len(names) > 1 else ''
         texts.append(f'{name} (crowd)' if name and crowd else name)
-        mask = mask_of(one.get('segmentation'), height, width)
+        mask = draw_mask(one.get('segmentation'), height, width)
         masks.append(None if mask is None else cv2.resize(mask.astype(np.uint8), size) > 0)
-    corners = np.array(boxes, float).reshape(-1, 4) * scale
     drawn = draw(cv2.resize(image, size, interpolation=interpolation), corners, texts, colors, masks)
     framed = np.pad(drawn, ((0, 18), (0, 0), (0, 0)), constant_values=255)
     Text(caption[-60:], 0.4, 1).draw(framed, 2, size[1] + 13, (0, 0, 0))
     return framed
-
-
-def mask_of(segmentation: Any, height: int, width: int) -> np.ndarray | None:
-    """Returns the pixels, (H, W) bool, of a COCO segmentation: polygons, or run lengths, compressed or not.
-
-    None if there is none, or if it cannot be read.
-    """
-    if not segmentation or mask_problem(segmentation, [height, width]):
-        return None
-    if isinstance(segmentation, list):
-        segmentation = run_lengths.merge(run_lengths.frPyObjects(segmentation, height, width))
-    elif isinstance(segmentation['counts'], list):
-        segmentation = run_lengths.frPyObjects(segmentation, height, width)
-    return run_lengths.decode(segmentation).astype(bool)
 
 
 def tile(images: Sequence[np.ndarray], columns: int, gap: int = 6) -> np.ndarray:

@@ -1,104 +1,133 @@
-"""Finds the dataset in a folder, whatever its format: COCO, YOLO or Pascal VOC."""
+"""Finds the dataset in a folder, whatever its format, and brings it into canonical COCO form.
 
+What is not canonical is written into the cache directory of `tokennorm.files`. The name of a file has the hash of its
+content, so that the labels of the user decide, and not their dates.
+"""
+
+import hashlib
+import json
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from tokennorm.datasets.coco.folder import NotCocoError, find_coco_splits, splits_in
-from tokennorm.datasets.converted import LabelFolder, convert_splits
-from tokennorm.datasets.image_files import list_files
-from tokennorm.datasets.programs.unread import OtherFormatError
-from tokennorm.datasets.splits import CocoSplit, recorded, repeat
+from tokennorm.datasets.coco.folder import annotation_files, find_coco
+from tokennorm.datasets.coco.normalizing import normalize
+from tokennorm.datasets.dialects import without_dialect
+from tokennorm.datasets.image_files import is_image, left_out, list_files
+from tokennorm.datasets.splits import CocoSplit, ReadSplit, no_garbage_collection
+from tokennorm.datasets.unread import CONVERTERS, OtherFormatError, check_known
 from tokennorm.datasets.voc import find_voc
 from tokennorm.datasets.yolo import find_yolo
-from tokennorm.findings import Finding, Refusal, current, reports
+from tokennorm.files import cache_directory, write_atomically
+from tokennorm.findings import Finding, Findings, Refusal, current, judging, reports
+from tokennorm.messages import shorten, user_errors
 
 
 def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> dict[str, CocoSplit]:
-    """The splits of a detection dataset by name. YOLO and Pascal VOC are converted to COCO json in a cache directory.
+    """The splits of a detection dataset by name, in canonical COCO form.
 
-    The root is a folder, or the `data.yaml` of a YOLO dataset. COCO json files take precedence over other formats,
-    but for those of val or test beside YOLO labels of train. What is found about the data is reported.
+    The root is a folder, or the `data.yaml` of a YOLO dataset. COCO takes precedence over other formats, but for files
+    of val or test beside YOLO labels of train. What is found about the data is reported.
 
     Raises:
         Refusal: if there is no dataset, a split that is needed is missing, or a file cannot be read.
     """
     root = Path(os.path.expanduser(root))
-    with recorded() as findings:
+    with judging(Findings(current().allowed)) as found:
         try:
-            splits = _find_splits(root, needed)
-        except (Refusal, ValueError, OSError) as error:
-            before = [one for one in findings.of('error') if one.code not in current().allowed]
-            raise Refusal([*before, *_findings_of(error)]) from error
-    repeat(findings)
+            splits = in_canonical_form(_read(root, needed), root)
+        except Refusal as error:
+            raise Refusal([*found.of('error'), *error.findings]) from error
+        except (ValueError, OSError) as error:
+            codes = {OtherFormatError: 'unread-format', FileNotFoundError: 'missing-split'}
+            code = next((code for kind, code in codes.items() if isinstance(error, kind)), 'unreadable-data')
+            raise Refusal([*found.of('error'), Finding(code, 'error', '', str(error))]) from error
+    for one in found:
+        reports(one.code, one.where, one.text, one.items)
+    notes = {name: [one.text for one in found if one.where in (name, '')] for name in splits}
+    return {name: replace(split, notes=notes[name]) for name, split in splits.items()}
+
+
+def _read(root: Path, needed: Sequence[str]) -> dict[str, ReadSplit]:
+    """Reads the first format with the splits that are needed, one with train before others."""
+    if not root.is_dir() and not (root.is_file() and root.suffix.lower() in ('.yaml', '.yml')):
+        check_known(root)
+        raise FileNotFoundError(f'{root} is not a folder; name the folder of the annotations and images')
+    read, not_coco = list[dict[str, ReadSplit]](), None
+    for find in (find_coco, find_yolo, find_voc) if root.is_dir() else (find_yolo,):
+        try:
+            read += filter(None, [find(root)])
+        except OtherFormatError as error:  # a YOLO folder may hold another program's JSON file
+            not_coco = error
+        if read and {'train', *needed} <= read[-1].keys():
+            return read[-1]
+    for splits in read:
+        if set(needed) <= splits.keys():
+            return splits
+    raise not_coco if not_coco and not read else _without_split(root, read, needed)
+
+
+def _without_split(root: Path, read: Sequence[Mapping[str, ReadSplit]], needed: Sequence[str]) -> FileNotFoundError:
+    """The error for a missing split; raises another one for files of formats that are not read."""
+    files = list_files(root)
+    candidates = annotation_files(root, files)
+    for path in candidates:
+        check_known(path)
+    names = shorten([str(path.relative_to(root)) for path in candidates]) or 'none'
+    near = f'its annotation files down to the second level: {names}. `tokennorm split` divides train, or one file'
+    if read:
+        missing = ' and '.join(name for name in needed if name not in read[0])
+        (format, *_) = (split.format for split in read[0].values())
+        text = f'{root} is a {format} dataset without {missing}; it has {", ".join(read[0])}; {near}'
+        return FileNotFoundError(text)
+    return FileNotFoundError(
+        f'{root} has no annotation file for {(*needed, "train")[0]}, such as annotations/train.json, '
+        f'instances_train2017.json or train/_annotations.coco.json; {near}. It is not a YOLO dataset either (no '
+        'data.yaml with names, train and val), nor Pascal VOC (no Annotations/*.xml with ImageSets/Main/train.txt, no '
+        f'train/*.xml). {CONVERTERS}'
+    )
+
+
+@no_garbage_collection()
+def in_canonical_form(read: Mapping[str, ReadSplit], root: Path) -> dict[str, CocoSplit]:
+    """Returns splits in canonical COCO form; writes those into the cache that are not so already."""
+    if root.is_dir():
+        _report_left_out(read, list_files(root))
+    contents = {name: without_dialect(name, split.content) for name, split in read.items()}
+    contents = normalize(contents, {name: split.image_dir for name, split in read.items()})
+    splits = {}
+    for name, split in read.items():
+        content, file = contents[name], split.file
+        if file is None or content is not split.content:
+            noted = dict(format=split.format, source=split.source, images=str(split.image_dir))
+            content = {**content, 'tokennorm': noted}
+            file = _write(root, name, content)
+        splits[name] = CocoSplit(name, file, split.image_dir, content, split.opened)
     return splits
 
 
-def _findings_of(error: Exception) -> Sequence[Finding]:
-    if isinstance(error, Refusal):
-        return error.findings
-    codes = {OtherFormatError: 'unread-format', FileNotFoundError: 'missing-split'}
-    code = next((code for kind, code in codes.items() if isinstance(error, kind)), 'unreadable-data')
-    return [Finding(code, 'error', '', str(error))]
+def _write(root: Path, name: str, content: dict[str, Any]) -> Path:
+    text = json.dumps(content).encode()
+    digest = hashlib.blake2b(text, digest_size=8).hexdigest()
+    path = cache_directory() / 'datasets' / root.resolve().name / f'{name}-{digest}.json'
+    with user_errors(OSError, where='the cache directory, which TOKENNORM_CACHE sets: '):
+        write_atomically(path, text)
+    return path
 
 
-def _find_splits(root: Path, needed: Sequence[str]) -> dict[str, CocoSplit]:
-    try:
-        with recorded() as findings:
-            splits = find_coco_splits(root, needed)
-    except (FileNotFoundError, NotCocoError) as error:  # a YOLO folder may hold another program's JSON file
-        if root.is_file() and (isinstance(error, OtherFormatError) or root.suffix.lower() == '.json'):
-            raise
-        if (folder := find_yolo(root) or find_voc(root)) is not None:
-            _check_splits(folder, root, needed)
-            return convert_splits(folder)
-        if isinstance(error, OtherFormatError | NotCocoError):
-            raise
-        raise FileNotFoundError(
-            f'{error}. It is not a YOLO dataset either (no data.yaml with names, train and val), nor Pascal VOC '
-            '(no Annotations/*.xml with ImageSets/Main/train.txt, no train/*.xml)'
-        ) from None
-    folder = None
-    with suppress(ValueError), recorded() as of_labels:  # a data.yaml of images elsewhere
-        folder = None if 'train' in splits else find_yolo(root)  # COCO's own val.json beside labels of YOLO
-    if folder is not None and {'train', *needed} <= folder.splits.keys():
-        repeat(of_labels)
-        return convert_splits(folder)
-    repeat(findings)
-    if 'train' in splits:
-        _judge_age(splits['train'], root)
-    return splits
-
-
-def _check_splits(folder: LabelFolder, root: Path, needed: Sequence[str]) -> None:
-    if missing := [name for name in needed if name not in folder.splits]:
-        hint = ''
-        if 'train' in folder.splits:
-            hint = f'. `tokennorm split {root}` divides train'
-        elif folder.format == 'YOLO':
-            hint = '. A data.yaml needs train: and val:, the folders of the images'
-        raise FileNotFoundError(
-            f'{root} is a {folder.format} dataset without {" and ".join(missing)}; '
-            f'it has {", ".join(folder.splits) or "no split"}{hint}'
-        )
-
-
-def _judge_age(split: CocoSplit, root: Path) -> None:
-    """Reports labels that were edited after `tokennorm split` made `train.json` from them."""
-    if split.source != str(root / 'train.json'):
-        return
-    written = os.path.getmtime(split.source)
-    stems = {Path(image['file_name']).stem for image in split.content['images']}
-    labels = [
-        path
-        for path in list_files(root)
-        if path.suffix.lower() in ('.txt', '.xml')
-        and path.stem in stems
-        and splits_in(path.parent.relative_to(root)) <= {'train'}
-    ]
-    with suppress(OSError):  # a link to a file that is gone
-        newer = [str(path) for path in labels if path.stat().st_mtime > written]
-        if 0 < len(newer) < len(labels):  # where all are newer, they were made from it, or copied after it
-            text = f'{len(newer)} of {len(labels)} label files changed after {split.source}, which is what is read'
-            reports('newer-labels', split.name, text, newer)
+def _report_left_out(splits: Mapping[str, ReadSplit], files: Sequence[Path]) -> None:
+    """Reports files of other formats, and images next to those of the splits that none of these has."""
+    if others := left_out(files):
+        reports('unread-files', '', f'files of formats that are not read: {others}')
+    used = {
+        os.path.normpath(split.image_dir / str(image.get('file_name')))
+        for split in splits.values()
+        for image in split.content['images']
+    }
+    places = {(os.path.dirname(path), os.path.splitext(path)[1].lower()) for path in used}  # others may be masks
+    others = {os.path.normpath(path) for path in files if is_image(path)} - used
+    unlisted = sorted(path for path in others if (os.path.dirname(path), os.path.splitext(path)[1].lower()) in places)
+    if unlisted and not any(split.has_list for split in splits.values()):
+        reports('unlisted-image', ' and '.join(splits), items=map(os.path.basename, unlisted))

@@ -1,16 +1,15 @@
 """Files of a dataset: which ones are data, and whether an image file can be decoded."""
 
+import ctypes
 import os
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
-from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +28,17 @@ MANY = 5000  # files, from which on processes open them
 _NOT_DATA = ('__macosx', '@eadir', '$recycle.bin', '#recycle')  # folders of operating systems and network drives
 _END_MARKS = dict(JPEG=b'\xff\xd9', PNG=b'IEND\xaeB`\x82')
 _ORIENTATION = 0x0112  # EXIF: 2 to 8 turn or mirror the image, from 5 on with height and width exchanged
+_PR_SET_PDEATHSIG = 1  # of Linux: the signal that a process gets when its parent ends
+_GIT_LFS = b'version https://git-lfs.'
+
+
+class ImageFile(NamedTuple):
+    """What `open_image` finds."""
+
+    problem: str  # why it cannot be read, or ''
+    size: tuple[int, int] = (0, 0)  # width and height, upright
+    is_turned: bool = False  # by its EXIF
+    end: tuple[int, bytes] = (0, b'')  # the size and the last bytes of the file, in which most images differ
 
 
 def is_data(name: str) -> bool:
@@ -42,35 +52,19 @@ def list_files(folder: str | Path) -> list[Path]:
     Links to folders are followed. A folder that several links lead to is read once, so that circles end.
     """
     found, seen = [], set()
-
-    def read(place: str) -> None:
+    for place, folders, names in os.walk(folder, followlinks=True):
         if (real := os.path.realpath(place)) in seen:
-            return
+            folders.clear()
+            continue
         seen.add(real)
-        with os.scandir(place) as entries:
-            chosen = sorted((entry for entry in entries if is_data(entry.name)), key=lambda entry: entry.name)
-        for entry in chosen:
-            if not entry.is_dir():
-                found.append(Path(entry.path))
-            else:
-                read(entry.path)
-
-    read(str(folder))
+        folders[:] = sorted(filter(is_data, folders))
+        found += [Path(place, name) for name in sorted(filter(is_data, names))]
     return found
 
 
 def is_image(path: str | Path) -> bool:
     """Returns whether a file has the suffix of an image format that is read, in any case."""
     return Path(path).suffix.lower() in IMAGE_SUFFIXES
-
-
-def read_text(path: Path) -> str:
-    """Returns the text of a file in UTF-8, or in UTF-16 with its mark, as editors and shells on Windows write them."""
-    content = path.read_bytes()
-    try:
-        return content.decode('utf-16' if content.startswith((b'\xff\xfe', b'\xfe\xff')) else 'utf-8-sig')
-    except UnicodeDecodeError as error:
-        raise ValueError(f'{path} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8') from None
 
 
 def list_images(folder: str | Path) -> list[Path]:
@@ -84,18 +78,21 @@ def left_out(files: Iterable[str | Path]) -> str:
     return ', '.join(f'{count} {suffix}' for suffix, count in counts.most_common())
 
 
-def _end_with_parent(parent: int) -> None:
-    """Has this process end within a second after its parent, which SIGKILL may end at any time."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    Thread(target=watch, daemon=True).start()
+def read_text(path: Path) -> str:
+    """Returns the text of a file in UTF-8, or in UTF-16 with its mark, as editors and shells on Windows write them."""
+    content = path.read_bytes()
+    try:
+        return content.decode('utf-16' if content.startswith((b'\xff\xfe', b'\xfe\xff')) else 'utf-8-sig')
+    except UnicodeDecodeError as error:
+        raise ValueError(f'{path} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8') from None
 
 
-def map_files(function: Callable[[Any], Any], items: Sequence[Any], what: str) -> Iterator[Any]:
+def read_lines(path: Path) -> list[str]:
+    """Returns the lines of a text file that are not blank."""
+    return [line.strip() for line in read_text(path).splitlines() if line.strip()]
+
+
+def map_files(function: Callable[[Any], Any], items: Sequence[Any], what: str) -> Iterable[Any]:
     """Maps a function over items in a pool, of processes for many items. Returns the results in order.
 
     The work begins at once, before the results are read. Many items show a progress bar. The processes end with this
@@ -104,11 +101,12 @@ def map_files(function: Callable[[Any], Any], items: Sequence[Any], what: str) -
     from rich.progress import track
 
     many = len(items) >= MANY
-    in_processes = many and sys.platform == 'linux'  # elsewhere a process would import the user's script again
-    pool = ThreadPoolExecutor()
-    if in_processes:
-        context = get_context('fork')
-        pool = ProcessPoolExecutor(mp_context=context, initializer=_end_with_parent, initargs=(os.getpid(),))
+    pool: Executor
+    if many and sys.platform == 'linux':  # elsewhere a process would import the user's script again
+        fork, end_with_parent = get_context('fork'), ctypes.CDLL(None).prctl
+        pool = ProcessPoolExecutor(None, fork, initializer=end_with_parent, initargs=(_PR_SET_PDEATHSIG, 9))
+    else:
+        pool = ThreadPoolExecutor()
     results = pool.map(function, items, chunksize=64)
     pool.shutdown(wait=False)
     return track(results, what, total=len(items), disable=not many)
@@ -122,20 +120,17 @@ def read_image(path: str | Path) -> np.ndarray | None:
         return None
 
 
-def open_image(folder: Path, name: str) -> tuple[str, tuple[int, int], bool]:
+def open_image(path: str | Path) -> ImageFile:
     """Opens an image file as training reads it.
 
     It is decoded only if it does not end as its format does, or if the checksums of a PNG are wrong. A JPEG with wrong
     bytes in its middle is not detected.
-
-    Returns:
-        Why it could not be read, or ''; its width and height; whether its EXIF turns it.
     """
     from PIL import Image  # detection with an exported file does not need it
 
-    path, turn = os.path.join(folder, name), 1
     if not os.path.isfile(path):  # unlike Path's, it accepts every name
-        return 'missing', (0, 0), False
+        return ImageFile('missing')
+    turn, end = 1, (0, b'')
     with suppress(Exception), open(path, 'rb') as file:  # each format's reader raises its own
         with Image.open(file) as image:
             size, mark = image.size, _END_MARKS.get(image.format or '')
@@ -145,14 +140,16 @@ def open_image(folder: Path, name: str) -> tuple[str, tuple[int, int], bool]:
                 size = size[::-1]
             if image.format != 'JPEG':  # `verify` reads nothing of a JPEG
                 image.verify()
-        file.seek(-min(64, os.fstat(file.fileno()).st_size), os.SEEK_END)
-        if mark is not None and mark in file.read():
-            return '', size, turn in range(2, 9)
+        num_bytes = os.fstat(file.fileno()).st_size
+        file.seek(max(num_bytes - 4096, 0))
+        end = num_bytes, file.read()
+        if mark is not None and mark in end[1][-64:]:
+            return ImageFile('', size, turn in range(2, 9), end)
     try:
         image = pixels.read_image(path)  # refuses a file that ends early
     except pixels.ImageError as error:
         with suppress(OSError), open(path, 'rb') as file:
-            if file.read(24) == b'version https://git-lfs.':
-                return 'that are pointers of Git LFS (`git lfs pull` gets them)', (0, 0), False
-        return f'that cannot be used ({error.reason})', (0, 0), False
-    return '', image.shape[1::-1], turn in range(2, 9)
+            if file.read(len(_GIT_LFS)) == _GIT_LFS:
+                return ImageFile('that are pointers of Git LFS (`git lfs pull` gets them)')
+        return ImageFile(f'that cannot be used ({error.reason})')
+    return ImageFile('', image.shape[1::-1], turn in range(2, 9), end)

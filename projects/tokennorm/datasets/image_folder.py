@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tokennorm.datasets.image_files import IMAGE_SUFFIXES, is_data, is_image, left_out
+from tokennorm.datasets.image_files import is_data, is_image, left_out
 from tokennorm.datasets.splits import SPLIT_NAMES
 from tokennorm.messages import shorten
 
@@ -40,11 +40,8 @@ def find_image_folder(root: str | Path, needed: tuple[str, ...] = ('train', 'val
     splits = {}
     for name, aliases in SPLIT_NAMES.items():
         folder = next((root / one for one in subfolders(root) if one.lower() in aliases), None)
-        if folder is None:
-            continue
-        names = subfolders(folder)
-        if names or name != 'test':
-            splits[name] = ImageSplit(folder, *_count_images(folder, names))
+        if folder is not None and (name != 'test' or subfolders(folder)):
+            splits[name] = _image_split(folder)
     for name in needed or (() if 'test' in splits else ('val',)):
         if name not in splits:
             raise FileNotFoundError(f'--data: {root} has no folder {name}: {_LAYOUT}. {_what_is_in(root)}')
@@ -63,12 +60,11 @@ def subfolders(folder: Path) -> list[str]:
     return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and is_data(entry.name))
 
 
-def _count_images(folder: Path, names: list[str]) -> tuple[dict[str, int], str]:
-    """The number of images per class, and what is left out."""
-    if not names:
-        raise ValueError(f'--data: {folder} has no class folders: {_LAYOUT}. {_what_is_in(folder)}')
-    if len(names) == 1:
-        raise ValueError(f'--data: {folder} has only one class folder, {names[0]}; a classifier needs two or more')
+def _image_split(folder: Path) -> ImageSplit:
+    names = subfolders(folder)
+    if len(names) < 2:
+        found = f'only one class folder, {names[0]}' if names else f'no class folders. {_what_is_in(folder)}'
+        raise ValueError(f'--data: {folder} has {found}: {_LAYOUT}')
     counts, unread = dict.fromkeys(names, 0), []
     for place, folders, files in os.walk(folder):
         if others := [name for name in folders if not is_data(name)]:  # mmpretrain would read images in them
@@ -76,13 +72,10 @@ def _count_images(folder: Path, names: list[str]) -> tuple[dict[str, int], str]:
         if place != str(folder):
             counts[Path(place).relative_to(folder).parts[0]] += sum(is_data(f) and is_image(f) for f in files)
             unread += [f for f in files if is_data(f) and not is_image(f)]
-    empty = [name for name, count in counts.items() if not count]
-    if empty:
-        raise ValueError(
-            f'--data: {folder} has {len(empty)} folders without images ({shorten(empty)}): '
-            f'remove them, or put images into them ({", ".join(IMAGE_SUFFIXES)})'
-        )
-    return counts, left_out(unread)
+    if empty := [name for name, count in counts.items() if not count]:
+        text = f'{len(empty)} folders without images ({shorten(empty)}): remove them, or put images into them'
+        raise ValueError(f'--data: {folder} has {text}')
+    return ImageSplit(folder, counts, left_out(unread))
 
 
 def _what_is_in(folder: Path) -> str:

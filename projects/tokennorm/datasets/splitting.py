@@ -4,19 +4,16 @@ import json
 import os
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokennorm.datasets.coco.folder import read_annotations
-from tokennorm.datasets.coco.normalizing import normalize
-from tokennorm.datasets.finding import find_splits
-from tokennorm.datasets.image_files import list_files
-from tokennorm.datasets.programs.unread import check_known
+from tokennorm.datasets.coco.folder import read_whole
+from tokennorm.datasets.finding import find_splits, in_canonical_form
 from tokennorm.datasets.splits import CocoSplit
-from tokennorm.messages import shorten
-
-_TILE = re.compile(r'(.*)_(\d+)_(\d+)_(\d+)_(\d+)(?:_[A-Za-z]\w*)?\.\w+')  # SAHI's, `_png` by Roboflow
+from tokennorm.datasets.unread import check_known
 
 
 def find_unsplit(path: Path) -> dict[str, CocoSplit]:
@@ -28,20 +25,15 @@ def find_unsplit(path: Path) -> dict[str, CocoSplit]:
         raise FileNotFoundError(f'{path} not found; name an annotation file, or a YOLO or Pascal VOC folder')
     if path.is_file() and path.suffix not in ('.yaml', '.yml'):
         check_known(path)
-        root = path.parent
-        content, folder = read_annotations({path.stem: path}, root, list_files(root))[path.stem]
-        for one in content['images']:
-            if isinstance(one.get('file_name'), str):
-                one['file_name'] = os.path.relpath(folder / one['file_name'], root)
-        return dict(
-            train=CocoSplit(path.name, path, root, normalize({path.name: content}, {path.name: root})[path.name])
-        )
+        (split,) = in_canonical_form(read_whole(path), path.parent).values()
+        place = os.path.relpath(split.image_dir, path.parent)
+        names = [os.path.normpath(f'{place}/{image.get("file_name")}') for image in split.content['images']]
+        images = [image | dict(file_name=name) for image, name in zip(split.content['images'], names, strict=True)]
+        return dict(train=replace(split, image_dir=path.parent, content={**split.content, 'images': images}))
     splits = find_splits(path, ('train',))
     if 'val' in splits:
-        raise ValueError(
-            f'{path} has a val split already: {len(splits["val"].content["images"])} images; train with --data {path} '
-            'as it is'
-        )
+        number = len(splits['val'].content['images'])
+        raise ValueError(f'{path} has a val split already: {number} images; train with --data {path} as it is')
     if (file := Path(splits['train'].source)).is_file():
         raise ValueError(f'{path} is a COCO dataset; name the file to divide, {file}')
     return splits
@@ -52,27 +44,28 @@ def split_annotations(
 ) -> dict[str, Path]:
     """Writes `train.json` and `val.json` with the images of train, and `test.json` if `splits` has test.
 
-    Augmented copies and tiles of an image stay together, so that val has images that training has not seen. So do
-    images in whose file names the regular expression `group` finds the same text.
+    Augmented copies of an image stay together, so that val has images that training has not seen. So do images in whose
+    file names the regular expression `group` finds the same text.
     """
     whole = splits['train']
     images = sorted(whole.content['images'], key=lambda image: str(image['file_name']))
     random.Random(seed).shuffle(images)
-    num_val = round(val_fraction * len(images)) if 0 < val_fraction < 1 else 0
-    of_file, places = _origins(images, group), {}  # of the first part
-    origins = [of_file[str(image['file_name'])] for image in images]
-    for i, origin in enumerate(origins):
-        places.setdefault(origin, i)
-    order = sorted(range(len(images)), key=lambda i: places[origins[i]])
-    images, origins = [images[i] for i in order], [origins[i] for i in order]
-    ends = [i for i in range(1, len(images)) if origins[i - 1] != origins[i]]
-    if num_val in range(1, len(images)):
-        num_val = min(ends, key=lambda end: abs(end - num_val), default=0)
-    if not 0 < num_val < len(images):
-        groups = f' (groups that stay together: {len(places)})' if len(places) < len(images) else ''
-        raise ValueError(f'a fraction of {val_fraction} of {len(images)} images{groups} leaves a split without images')
+    groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for image in images:
+        groups[_origin(str(image['file_name']), group)].append(image)
+    wanted, val = val_fraction * len(images), list[Mapping[str, Any]]()
+    for some in groups.values():
+        number = len(val) + len(some)
+        if number == len(images) or abs(number - wanted) >= abs(len(val) - wanted):
+            break
+        val += some
+    if not 0 < len(val) < len(images):
+        of_images = f'of {len(images)} images (groups that stay together: {len(groups)})'
+        raise ValueError(f'a fraction of {val_fraction} {of_images} leaves a split without images')
     contents = {name: split.content for name, split in splits.items()}
-    for name, part in dict(train=images[num_val:], val=images[:num_val]).items():
+    of_val = {image['id'] for image in val}
+    for name, is_val in (('train', False), ('val', True)):
+        part = [image for image in images if (image['id'] in of_val) == is_val]
         ids = {image['id'] for image in part}
         annotations = [one for one in whole.content['annotations'] if one['image_id'] in ids]
         contents[name] = {**whole.content, 'images': part, 'annotations': annotations}
@@ -85,25 +78,11 @@ def split_annotations(
     return files
 
 
-def _origins(images: Sequence[Mapping[str, Any]], group: str | None) -> dict[str, str]:
-    """For each file name, what `group` finds in it, or the name without what tells the parts of one image apart.
-
-    These are Roboflow's augmented copies, such as `.rf.1b2c`, and SAHI's tiles, whose corners are in their names, if
-    any is a first one such as `_0_0_512_512`.
-    """
-    names = [str(image['file_name']) for image in images]
-    if group is not None:
-        found = {name: re.search(group, name) for name in names}
-        if missing := [name for name, match in found.items() if not match or not match[0]]:
-            raise ValueError(f'--group {group} finds nothing in {len(missing)} file names: {shorten(missing)}')
-        return {name: match[0] for name, match in found.items() if match}
-    wholes = {name: re.sub(r'\.rf\.\w+', '', name) for name in names}
-    matches = {name: found for name, whole in wholes.items() if (found := _TILE.fullmatch(whole))}
-    tiles = {name: found[1] for name, found in matches.items() if _is_tile(*map(int, found.groups()[1:]))}
-    if any(matches[name][2] == matches[name][3] == '0' for name in tiles):
-        wholes |= tiles
-    return wholes
-
-
-def _is_tile(left: int, top: int, right: int, bottom: int) -> bool:
-    return min(right - left, bottom - top) >= 64  # smaller numbers are those of dates
+def _origin(name: str, group: str | None) -> str:
+    """What `group` finds in the name of a file, or the name without what Roboflow adds to copies, `.rf.1b2c`."""
+    if group is None:
+        return re.sub(r'\.rf\.\w+', '', name)
+    match = re.search(group, name)
+    if not match or not match[0]:
+        raise ValueError(f'--group {group} finds nothing in the file name {name}')
+    return match[0]

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 from pycocotools import mask as run_lengths
 
-from tokennorm.datasets.drawing import mask_of
+from tokennorm.datasets.coco.masks import draw_mask
 from tokennorm.datasets.image_files import read_image
 from tokennorm.drawing import draw
 from tokennorm.evaluation.analysis import Evaluation, ImageErrors
@@ -92,12 +92,12 @@ class Gallery:
         objects, detections = [], []
         for one in self.annotations[image_id]:
             state = 'found' if one['id'] in found else 'crowd' if one.get('iscrowd') else 'missed'
-            mask = mask_of(one.get('segmentation'), height, width) if masks else None
+            mask = draw_mask(one.get('segmentation'), height, width) if masks else None
             objects.append(Shape(np.array(one['bbox'], float), self._name(one['category_id']), state, mask))
         own = np.flatnonzero(kept.table[:, 0] == image_id)
         for i in own[np.argsort(kept.scores[own], kind='stable')]:  # the best ones on top
             *box, score, category_id = kept.table[i, 1:]
-            mask = None if kept.masks is None else mask_of(kept.masks[i], height, width)
+            mask = None if kept.masks is None else draw_mask(kept.masks[i], height, width)
             state = 'right' if self.evaluation.right[i] else 'false'
             detections.append(Shape(np.array(box), f'{self._name(category_id)} {score:.2f}'.strip(), state, mask))
         return objects, detections

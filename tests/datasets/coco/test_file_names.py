@@ -53,4 +53,4 @@ def test_a_name_that_may_mean_several_files_stays_missing(root):
         (root / f'copy{i}').mkdir()
         os.link(root / 'train' / '0.png', root / f'copy{i}' / 'x.png')
     write(root, lambda c: c['images'][0].update(file_name='elsewhere/x.png'))
-    assert [one.items for one in judge(root)[1] if one.code == 'unreadable-image'] == [('elsewhere/x.png (id 1)',)] * 2
+    assert [one.items for one in judge(root)[1] if one.code == 'unreadable-image'] == [('elsewhere/x.png',)] * 2

@@ -6,13 +6,15 @@ import json
 import pytest
 
 from tests.helpers.coco_files import edit
-from tokennorm.datasets.coco.folder import find_coco_splits
+from tokennorm.datasets.finding import find_splits
+from tokennorm.findings import Refusal
 
 
 def write(root, ann_file, image_names, image_dir):
     """An annotation file of those images, with empty image files."""
     images = [dict(id=i, file_name=name, width=8, height=8) for i, name in enumerate(image_names, 1)]
-    content = dict(images=images, annotations=[], categories=[])
+    one = dict(id=1, image_id=1, category_id=1, bbox=[1, 1, 5, 5], area=25, iscrowd=0)
+    content = dict(images=images, annotations=[one], categories=[dict(id=1, name='cat')])
     (root / ann_file).parent.mkdir(parents=True, exist_ok=True)
     (root / ann_file).write_text(json.dumps(content))
     for name in image_names:
@@ -35,7 +37,7 @@ def test_layouts(tmp_path, layout):
     ann_file, image_dir = LAYOUTS[layout]
     for split in ('train', 'val', 'test'):
         write(tmp_path, ann_file.format(split), ['1.jpg', 'a/2.jpg'], image_dir.format(split))
-    splits = find_coco_splits(tmp_path)
+    splits = find_splits(tmp_path)
     assert list(splits) == ['train', 'val', 'test']
     for name, split in splits.items():
         assert split.ann_file == tmp_path / ann_file.format(name)
@@ -46,7 +48,7 @@ def test_layouts(tmp_path, layout):
 def test_valid_is_val_and_test_is_optional(tmp_path):
     write(tmp_path, 'train/_annotations.coco.json', ['a.jpg'], 'train')
     write(tmp_path, 'valid/_annotations.coco.json', ['a.jpg'], 'valid')
-    splits = find_coco_splits(tmp_path)
+    splits = find_splits(tmp_path)
     assert list(splits) == ['train', 'val']
     assert splits['val'].image_dir == tmp_path / 'valid'  # both folders have an a.jpg: the one named so
 
@@ -54,11 +56,8 @@ def test_valid_is_val_and_test_is_optional(tmp_path):
 def test_a_test_split_without_objects_is_none(tmp_path):
     for split in ('train', 'val', 'test'):
         write(tmp_path, f'annotations/{split}.json', ['1.jpg', '2.jpg'], split)
-    for split in ('train', 'val'):
-        edit(
-            tmp_path, split, lambda c: c['annotations'].append(dict(id=1, image_id=1, category_id=1, bbox=[1, 1, 9, 9]))
-        )
-    splits = find_coco_splits(tmp_path)
+    edit(tmp_path, 'test', lambda c: c['annotations'].clear())
+    splits = find_splits(tmp_path)
     assert list(splits) == ['train', 'val']
 
 
@@ -68,7 +67,7 @@ def test_of_several_files_the_plainest_name_is_taken(tmp_path):
             write(tmp_path, f'annotations/{name}_{split}2017.json', ['a.jpg'], f'{split}2017')
     write(tmp_path, 'annotations/image_info_test2017.json', ['a.jpg'], 'test2017')
     (tmp_path / 'annotations/image_info_test2017.json').write_text(json.dumps(dict(images=[], categories=[])))
-    splits = find_coco_splits(tmp_path)
+    splits = find_splits(tmp_path)
     assert {name: split.ann_file.name for name, split in splits.items()} == {
         'train': 'instances_train2017.json',
         'val': 'instances_val2017.json',
@@ -79,25 +78,25 @@ def test_an_unreadable_test_file_is_not_a_missing_one(tmp_path):
     for split in ('train', 'val', 'test'):
         write(tmp_path, f'{split}.json', ['a.jpg'], '.')
     (tmp_path / 'test.json').write_text('{"images": [')
-    with pytest.raises(ValueError, match=r'test.json cannot be read as JSON'):
-        find_coco_splits(tmp_path)
+    with pytest.raises(Refusal, match=r'test.json cannot be read as JSON'):
+        find_splits(tmp_path)
 
 
 def test_two_files_that_fit_alike_are_an_error(tmp_path):
     for folder in ('a', 'b'):
         for split in ('train', 'val'):
             write(tmp_path, f'{folder}/{split}.json', ['a.jpg'], 'images')
-    with pytest.raises(ValueError, match=r'a/train.json, .*b/train.json match train equally well'):
-        find_coco_splits(tmp_path)
+    with pytest.raises(Refusal, match=r'a/train.json, .*b/train.json match train equally well'):
+        find_splits(tmp_path)
 
 
 def test_missing_files_are_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match='nowhere is not a folder'):
-        find_coco_splits(tmp_path / 'nowhere')
+    with pytest.raises(Refusal, match='nowhere is not a folder'):
+        find_splits(tmp_path / 'nowhere')
     write(tmp_path, 'annotations/train.json', ['a.jpg'], 'images')
     write(tmp_path, 'annotations/instances_default.json', ['a.jpg'], 'images')
-    with pytest.raises(FileNotFoundError, match=r'no annotation file for val, .* level: .*instances_default.json'):
-        find_coco_splits(tmp_path)
+    with pytest.raises(Refusal, match=r'COCO dataset without val; it has train; .*/instances_default.json'):
+        find_splits(tmp_path)
 
 
 def test_files_that_are_not_coco_are_named(tmp_path):
@@ -105,6 +104,6 @@ def test_files_that_are_not_coco_are_named(tmp_path):
         write(tmp_path, f'annotations/{split}.json', ['a.jpg'], 'images')
     for content in ('', '\ufeff{}', '{', '[]', '{"images": []}', '{"images": 1, "annotations": [], "categories": []}'):
         (tmp_path / 'annotations/val.json').write_text(content)
-        with pytest.raises(ValueError, match=r'val.json (cannot be read as JSON|is not a COCO annotation file)'):
-            find_coco_splits(tmp_path)
+        with pytest.raises(Refusal, match=r'val.json (cannot be read as JSON|is not a COCO annotation file)'):
+            find_splits(tmp_path)
         assert gc.isenabled()

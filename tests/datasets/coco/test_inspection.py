@@ -13,9 +13,9 @@ from pycocotools import mask as coco_masks
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.coco_files import edit
 from tests.helpers.judging import codes, finding
-from tokennorm.datasets.coco.folder import find_coco_splits
 from tokennorm.datasets.coco.inspection import inspect_splits
-from tokennorm.datasets.coco.masks import mask_problem
+from tokennorm.datasets.coco.masks import NOWHERE, examine
+from tokennorm.datasets.finding import find_splits
 from tokennorm.findings import RULES, Findings, judging
 
 
@@ -32,7 +32,7 @@ def data(sound, tmp_path):
 
 def inspect(root):
     with judging(Findings()) as found:
-        inspected = inspect_splits(find_coco_splits(root))
+        inspected = inspect_splits(find_splits(root))
     return inspected, found
 
 
@@ -68,7 +68,7 @@ def test_classes_that_are_never_learned_are_named(data):
         ('zero-instance-category', 'train', ('dsik',)),
         ('unlearned-classes', 'val', ('dsik (did you mean disk?)',)),
     ]
-    splits = find_coco_splits(data)
+    splits = find_splits(data)
     of_test = dict(val=replace(splits['train'], name='val'), test=replace(splits['val'], name='test'))
     with judging(Findings()) as found:
         inspect_splits(of_test)
@@ -77,60 +77,9 @@ def test_classes_that_are_never_learned_are_named(data):
 
 def test_run_lengths_that_do_not_add_up_are_never_decoded():
     for counts in ([5, 3, 4], coco_masks.frPyObjects(dict(size=[3, 4], counts=[5, 3, 4]), 3, 4)['counts'].decode()):
-        assert mask_problem(dict(size=[3, 4], counts=counts), [3, 4]) == ''
+        assert examine(dict(size=[3, 4], counts=counts), [3, 4]) == ('', (1, 0, 3, 3))
     for counts in ([13, -1], [11.5, 0.5], [True, 11], [5, 3, 5], '/', '5P', 'PPPPPPPP0', '11O', ''):
-        assert mask_problem(dict(size=[3, 4], counts=counts), [3, 4]) == 'mask-size'
-
-
-def test_a_split_for_boxes_only_is_one_line(data):
-    edit(data, 'val', lambda c: [one.pop('segmentation') for one in c['annotations']])
-    one = finding(inspect(data)[1], 'no-mask')
-    assert (one.where, one.text, one.items) == ('val', 'no annotation has a segmentation', ())
-
-
-def test_the_cause_is_named_if_no_box_can_be_used(data):
-    content = edit(data, 'val', lambda c: [a.update(bbox=[v / 48 for v in a['bbox']]) for a in c['annotations']])
-    _, found = inspect(data)
-    count = len(content['annotations'])
-    assert finding(found, 'no-objects').text.endswith(f': {RULES["degenerate-bbox"].summary}: {count}')
-    content = edit(data, 'val', lambda c: [a.update(bbox=[5, 5, 9, 9], iscrowd=1) for a in c['annotations']])
-    assert finding(inspect(data)[1], 'no-objects').text.endswith(f': {RULES["many-crowds"].summary}: {count}')
-
-
-@pytest.mark.parametrize('share', [0.5, -0.5, 0], ids=['centers', 'top left corners', 'one box'])
-def test_boxes_that_are_shifted_by_half_their_size(data, share):
-    """Only those near a border reach beyond it."""
-
-    def shift(content):
-        for i, one in enumerate(content['annotations']):
-            x, y = (0, 0) if i == 0 else (38, 38) if i == 1 else (20, 20)
-            one.update(bbox=[x + 10 * share, y + 10 * share, 10, 10], segmentation=[])
-        if not share:
-            first(content).update(bbox=[-3, 0, 10, 10])
-
-    edit(data, 'train', shift)
-    place = 'centers' if share > 0 else 'top left corners'
-    text = finding(inspect(data)[1], 'bbox-out-of-bounds').text
-    assert text.endswith(f'; all would be inside if x and y are their {place}') == (share != 0)
-
-
-@pytest.mark.parametrize(
-    ('beyond', 'masks', 'is_error'), [(10, [], True), (9, [], False), (10, [[1, 1, 2, 1, 2, 2]], False)]
-)
-def test_many_boxes_that_fit_by_their_centers_are_an_error(data, beyond, masks, is_error):
-    """Few do not show it, and with masks a look at the drawings does."""
-
-    def shift(content):
-        del content['annotations'][20:]
-        for i, one in enumerate(content['annotations']):
-            x, y = (38, 38) if i < beyond else (20, 20)
-            one.update(bbox=[x + 5, y + 5, 10 + i / 10, 10], segmentation=masks)
-
-    edit(data, 'train', shift)
-    _, found = inspect(data)
-    code = 'bbox-as-center' if is_error else 'bbox-out-of-bounds'
-    assert 'if x and y are their centers' in finding(found, code).text
-    assert {one.code for one in found.of('error', masks=False)} == ({code} if is_error else set())
+        assert examine(dict(size=[3, 4], counts=counts), [3, 4]) == ('invalid-mask', NOWHERE)
 
 
 def test_crowds_are_counted_apart(data):
@@ -206,7 +155,7 @@ def test_names_of_classes_that_look_alike(data):
     assert finding(inspect(data)[1], 'similar-classes').items == ("'Square ' and 'square'",)
     edit(data, 'val', lambda c: c['categories'][0].update(name='square\u200b'))
     one = finding(inspect(data)[1], 'other-classes')
-    assert (one.where, one.text) == ('val', 'the classes are not those of train')
+    assert (one.where, one.text) == ('val', RULES['other-classes'].summary)
     assert one.items == ("without 'Square '", "with 'square\\u200b'")
     edit(data, 'train', lambda c: c['categories'][0].update(name='disk'))
     edit(data, 'val', lambda c: c.update(copy.deepcopy(whole)) or c['categories'].append(dict(id=9, name='moon')))

@@ -51,12 +51,6 @@ def polygons(content):
         del one['area']
 
 
-def pairs(content):
-    polygons(content)
-    for one in content['annotations']:
-        one['segmentation'] = [np.reshape(one['segmentation'][0], (-1, 2)).tolist()]
-
-
 def run_length_masks(content):
     """Packed, and of half of the objects as lists of counts."""
     for one in content['annotations']:
@@ -74,24 +68,10 @@ def nothing(content):
     """What is written is right."""
 
 
-def repeat_images(content):
-    """Every file twice, each with one of the objects."""
-    for image in list(content['images']):
-        content['images'].append(dict(image, id=image['id'] + 10))
-    for one in content['annotations'][1::2]:
-        one['image_id'] += 10
-
-
 def group(content):
     content['categories'].insert(0, dict(id=0, name='animals', supercategory='none'))
     for one in content['categories'][1:]:
         one['supercategory'] = 'animals'
-
-
-def add_narrow(content):
-    """Its object is left out with it."""
-    content['images'].append(dict(id=99, file_name='thin.png', width=3000, height=2))
-    content['annotations'].append(dict(content['annotations'][0], id=99, image_id=99))
 
 
 COCO = {  # a change of both splits, and the code of what is said; what is read stays the same
@@ -105,12 +85,11 @@ COCO = {  # a change of both splits, and the code of what is said; what is read 
     'no area, no iscrowd': (drop('area', 'iscrowd'), None),
     'area 0': (lambda c: [one.update(area=0) for one in c['annotations']], None),
     'no bbox, stray piece': (polygons, 'short-polygon'),
-    'no bbox, points': (pairs, 'bbox-from-mask'),
-    'no bbox, run lengths': (run_length_masks, 'bbox-from-mask'),
+    'no bbox, run lengths': (run_length_masks, None),
     'large ids': (lambda c: shift_ids(c, lambda i: i + 2**60), None),
     'UTF-8 with a mark': (nothing, None),
     'UTF-16': (nothing, None),
-    'size -1': (lambda c: [one.update(width=-1, height=None) for one in c['images']], 'size-from-file'),
+    'size -1': (lambda c: [one.update(width=-1, height=None) for one in c['images']], None),
     'backslashes': (
         lambda c: [one.update(file_name=rf'C:\export\{one["file_name"]}') for one in c['images']],
         'renamed-file',
@@ -127,21 +106,15 @@ COCO = {  # a change of both splits, and the code of what is said; what is read 
         lambda c: [one.update(file_name=one['file_name'].upper()) for one in c['images']],
         'renamed-file',
     ),
-    'file twice': (repeat_images, 'repeated-image'),
-    'file twice by another path': (
-        lambda c: (repeat_images(c), [one.update(file_name=f'./{one["file_name"]}') for one in c['images'][4:]]),
-        'repeated-image',
-    ),
     'bbox of zeros': (
         lambda c: (polygons(c), [one.update(bbox=[0, 0, 0, 0]) for one in c['annotations']]),
-        'bbox-from-mask',
+        'short-polygon',
     ),
     'object twice': (
         lambda c: c['annotations'].extend([dict(one, id=one['id'] + 50) for one in c['annotations'][:3]]),
         'repeated-object',
     ),
     'grouping category': (group, 'category-group'),
-    'narrow image': (add_narrow, 'narrow-image'),
 }
 
 
@@ -161,13 +134,12 @@ def test_coco_of_other_programs_is_normalized(root, kind):
     change, code = COCO[kind]
     encoding = {'UTF-8 with a mark': 'utf-8-sig', 'UTF-16': 'utf-16'}.get(kind, 'utf-8')
     before = {path: path.read_bytes() for path in write(root, change, encoding=encoding).rglob('*.json')}
-    for _ in range(2):  # the second time from the cache
-        splits, found = judge(root)
-        assert {name: objects(found) for name, found in splits.items()} == expected
-        assert json.loads(splits['train'].ann_file.read_text()) == splits['train'].content
-        assert found.of('error', masks=False) == []
-        said = {one.code for one in found if one.where == 'train'} - {'no-mask'}
-        assert code in said if code else said == set()
+    splits, found = judge(root)
+    assert {name: objects(found) for name, found in splits.items()} == expected
+    assert json.loads(splits['train'].ann_file.read_text()) == splits['train'].content
+    assert found.of('error', masks=False) == []
+    said = {one.code for one in found if one.where == 'train'} - {'no-mask'}
+    assert code in said if code else said == set()
     for content in (one.content for one in splits.values()):
         for kind in ('images', 'annotations', 'categories'):
             ids = [one['id'] for one in content[kind]]
@@ -250,11 +222,6 @@ def test_ids_that_are_not_listed_stay_so_when_others_are_renumbered(root):
     assert finding(found, 'orphan-image-id', 'train').items == ('annotation 1',)
 
 
-def test_files_of_formats_that_are_not_read_are_counted(root):
-    (root / 'train' / 'x.heic').touch()
-    assert f'not read in {root}/train: 1 .heic' in finding(judge(write(root))[1], 'unread-files').text
-
-
 def test_a_mask_of_another_size_gives_no_box(root):
     def turn(content):
         run_length_masks(content)
@@ -335,8 +302,8 @@ def test_objects_of_several_pieces_are_single(root, supercategory):
     assert ('crowd-as-object' in codes(found)) == of_supervision
 
 
-@pytest.mark.parametrize('mask', [[None], [['1'] * 8], [[1, 2, 3, 4, 5, None, 7, 8]], {}, []], ids=str)
-def test_rotated_boxes_with_odd_masks(root, mask):
+@pytest.mark.parametrize('mask', [None, {}, []], ids=str)
+def test_rotated_boxes_without_a_mask(root, mask):
     def turn(content):
         content['annotations'][0] |= dict(
             bbox=[10, 10, 40, 20], attributes=dict(occluded=True, rotation=90.0), segmentation=mask
@@ -370,18 +337,6 @@ def test_one_degree_is_a_rotation(root):
     assert box == pytest.approx([9.83, 9.65, 40.34, 20.70], abs=0.01)
 
 
-def test_areas_that_are_not_those_of_the_objects(root):
-    """They decide on AP of small, medium and large objects."""
-
-    def wrong(content):
-        for one, area in zip(content['annotations'], [0.02, 96 * 64, 40, 440, 400, 0, None, 400], strict=True):
-            one['area'] = area
-
-    splits, found = judge(write(root, wrong))
-    assert [one['area'] for one in splits['train'].content['annotations']] == [400, 400, 40, 440, 400, 400, 400, 400]
-    assert finding(found, 'odd-area', 'train').items == ('annotation 1', 'annotation 2')
-
-
 @pytest.mark.parametrize('is_used', [False, True], ids=['not used', 'used'])
 def test_a_group_with_the_name_of_its_class(root, is_used):
     """Roboflow writes it first, with the name of the project."""
@@ -396,7 +351,7 @@ def test_a_group_with_the_name_of_its_class(root, is_used):
 
     splits, found = judge(write(root, group))
     if is_used:
-        assert finding(found, 'duplicate-category-name', 'train').items == ("'cat'",)
+        assert finding(found, 'duplicate-entry', 'train').items == ('cat',)
         return
     assert found.of('error', masks=False) == []
     assert finding(found, 'category-group', 'train').items == ('cat',)

@@ -1,6 +1,6 @@
-"""Values of entries in COCO files: ids, numbers, sizes and boxes."""
+"""Entries of COCO files, and their values: ids, numbers, sizes and boxes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _MOST = 10**12  # largest coordinate, side or area; some dtypes hold no more
@@ -37,3 +37,14 @@ def id_text(value: Any) -> str:
 def name_of(category: Mapping[str, Any]) -> str:
     """Returns the name of a category as text."""
     return str(category.get('name'))
+
+
+def as_coco(images: Iterable[tuple[Entry, Iterable[Entry]]], names: Sequence[str]) -> Content:
+    """Returns images with their objects as COCO content: ids count from 1, and so does `category_id` of the objects."""
+    content: Content = dict(images=[], annotations=[], categories=[])
+    for image_id, (image, objects) in enumerate(images, 1):
+        content['images'].append(dict(id=image_id) | image)
+        for one in objects:
+            content['annotations'].append(dict(id=len(content['annotations']) + 1, image_id=image_id) | one)
+    content['categories'] = [dict(id=i, name=name) for i, name in enumerate(names, 1)]
+    return content

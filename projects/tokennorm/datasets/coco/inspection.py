@@ -1,16 +1,19 @@
 """Judges the splits of a dataset in COCO form by the rules about entries, annotations, image files and classes."""
 
-from collections import Counter
+import hashlib
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tokennorm.datasets.coco.columns import Columns
 from tokennorm.datasets.coco.entries import id_text, is_box, is_number, is_size, original_id
-from tokennorm.datasets.coco.image_rules import begin_to_open, find_equal_files, judge_images
-from tokennorm.datasets.coco.rules import OF_SPLIT, OF_SPLITS, misread_masks
+from tokennorm.datasets.coco.rules import judge, report
+from tokennorm.datasets.image_files import ImageFile, map_files, open_image
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.findings import Findings, current, reports
 
@@ -43,17 +46,13 @@ def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) ->
         reports(code, split.name, text, items)
     if faults:
         return Inspection()
-    opened = [begin_to_open(split) for split in splits.values()] if open_images else []
+    opened = {name: _begin_to_open(split) for name, split in splits.items()} if open_images else {}
     columns = [split.columns for split in splits.values()]
-    for data in columns:
-        for rule_of_split in OF_SPLIT:
-            rule_of_split(data)
-    for rule_of_splits in OF_SPLITS:
-        rule_of_splits(columns)
-    for split, results in zip(splits.values(), opened, strict=False):
-        judge_images(split, results)
-    if open_images:
-        find_equal_files(splits)
+    judge(columns)
+    files = {name: dict(results) | splits[name].opened for name, results in opened.items()}
+    for name, of_split in files.items():
+        _judge_images(splits[name], of_split)
+    _find_equal_files({name: (splits[name].image_dir, of_split) for name, of_split in files.items()})
     return Inspection(_table(columns), max(int(data.objects.max()) for data in columns))
 
 
@@ -62,9 +61,10 @@ def all_have_masks(splits: Mapping[str, CocoSplit]) -> bool:
     if any(True for split in splits.values() for _ in faults_of_entries(split.content)):
         return False
     columns = [split.columns for split in splits.values()]
-    usable = all((data.mask == '').all() and not misread_masks(data) for data in columns)
-    return usable and any((~data.crowd).any() for data in columns)
+    return all((data.mask == '').all() for data in columns) and any((~data.crowd).any() for data in columns)
 
+
+# ---- entries ----
 
 _CHECKS = (
     ('images', 'file_name', lambda value: isinstance(value, str) and bool(value)),
@@ -75,11 +75,6 @@ _CHECKS = (
     ('annotations', 'bbox_mode', lambda value: value in (None, 1)),  # of detectron2; 1 is COCO's
     ('annotations', 'area', is_number),
 )
-_UNIQUE = (
-    ('images', 'id', 'duplicate-image-id'),
-    ('categories', 'id', 'duplicate-category-id'),
-    ('categories', 'name', 'duplicate-category-name'),
-)
 
 
 def faults_of_entries(content: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
@@ -87,15 +82,13 @@ def faults_of_entries(content: Mapping[str, Any]) -> Iterator[tuple[str, str, li
     unique.
     """
     for kind, key, is_valid in _CHECKS:
-        wrong = [one for one in content[kind] if not is_valid(one.get(key))]
-        if wrong:
+        if wrong := [one for one in content[kind] if not is_valid(one.get(key))]:
             items = [f'{_label(one)} ({key}={one.get(key)!r:.40})' for one in wrong]
             yield 'invalid-entry', f'{kind} without a valid {key}', items
-    for kind, key, code in _UNIQUE:
-        text = id_text if key == 'id' else repr
-        counts = Counter(text(entry.get(key)) for entry in content[kind])
+    for kind, key in (('images', 'id'), ('categories', 'id'), ('categories', 'name')):
+        counts = Counter(id_text(entry.get(key)) for entry in content[kind])
         if repeated := [value for value, count in counts.items() if count > 1]:
-            yield code, '', repeated
+            yield 'duplicate-entry', f'{kind} with the same {key}', repeated
     for kind in ('images', 'categories'):
         if not content[kind]:
             yield 'no-objects', f'it has no {kind}', []
@@ -103,6 +96,54 @@ def faults_of_entries(content: Mapping[str, Any]) -> Iterator[tuple[str, str, li
 
 def _label(entry: Mapping[str, Any]) -> str:
     return f'{entry.get("file_name") or entry.get("name") or f"id {original_id(entry)}"!s:.200}'
+
+
+# ---- image files ----
+
+
+def _begin_to_open(split: CocoSplit) -> Iterator[tuple[str, ImageFile]]:
+    """Begins to open the images that the reader has not opened; gives their names with the results."""
+    names = list(dict.fromkeys(image['file_name'] for image in split.content['images']))
+    names = [name for name in names if name not in split.opened]
+    results = map_files(open_image, [f'{split.image_dir}/{name}' for name in names], f'Images of {split.name}')
+    return zip(names, results, strict=True)
+
+
+def _judge_images(split: CocoSplit, files: Mapping[str, ImageFile]) -> None:
+    """Reports files that cannot be read, that have another size than is annotated, and those that EXIF turns."""
+    images = [(image, files[image['file_name']]) for image in split.content['images']]
+    for problem in dict.fromkeys(file.problem for _, file in images if file.problem):
+        names = [_label(image) for image, file in images if file.problem == problem]
+        reports('unreadable-image', split.name, f'image files {problem} in {split.image_dir}', names)
+    pairs = [(image, file.size, (image['width'], image['height'])) for image, file in images if not file.problem]
+    other = [(image, '{}x{}, annotated {}x{}'.format(*real, *noted)) for image, real, noted in pairs if real != noted]
+    report('image-size', split.name, [f'{_label(image)} ({sizes})' for image, sizes in other])
+    report('exif-rotation', split.name, [image['file_name'] for image, file in images if file.is_turned])
+
+
+def _find_equal_files(splits: Mapping[str, tuple[Path, Mapping[str, ImageFile]]]) -> None:
+    """Reports files with the same content in two splits, or twice in one, whatever their names."""
+    by_end = defaultdict(list)
+    for split, (folder, files) in splits.items():
+        for name, file in files.items():
+            if not file.problem:
+                by_end[file.end].append((split, folder / name))
+    alike = [one for some in by_end.values() if len(some) > 1 for one in some]
+    digests = map_files(_digest, [path for _, path in alike], 'Images of one size')
+    names: dict[bytes, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))  # in each split
+    for (split, path), digest in zip(alike, digests, strict=True):
+        names[digest][split].append(path.name)
+    for first, second in combinations(splits, 2):
+        both = [(file[first][0], file[second][0]) for file in names.values() if first in file and second in file]
+        report('shared-images', f'{first} and {second}', [' = '.join(dict.fromkeys(pair)) for pair in both])
+    for split in splits:
+        report(
+            'same-content', split, [' = '.join(file[split]) for file in names.values() if len(file.get(split, ())) > 1]
+        )
+
+
+def _digest(path: Path) -> bytes:
+    return hashlib.sha256(path.read_bytes()).digest()
 
 
 def _table(splits: Sequence[Columns]) -> str:

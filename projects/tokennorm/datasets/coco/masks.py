@@ -1,4 +1,4 @@
-"""Segmentations of COCO files: what is wrong with them, their boxes and areas."""
+"""Segmentations of COCO files: whether they can be drawn, their boxes and areas."""
 
 import math
 import re
@@ -8,87 +8,67 @@ from typing import Any
 import numpy as np
 from pycocotools import mask as run_lengths
 
-from tokennorm.datasets.coco.entries import Entry, is_number, is_size
+from tokennorm.datasets.coco.entries import Entry, is_size
 
+Corners = tuple[float, float, float, float]  # left, top, right, bottom
+NOWHERE: Corners = (math.nan,) * 4
 # Packed run lengths: digits of 5 bits, as characters from '0'; from 'P' on, another one follows. pycocotools reads
 # beyond the end of other strings.
 _PACKED = re.compile('([P-o]{0,6}[0-O])+')
 
 
-def mask_problem(mask: Any, size: list[int]) -> str:
-    """Returns the code of what is wrong with a segmentation of an image of `size` (height, width), or ''."""
-    if not mask:
-        return 'no-mask'
-    if isinstance(mask, list):
-        return next(filter(None, (_polygon_problem(polygon, size) for polygon in mask)), '')
-    if not isinstance(mask, dict):
-        return 'invalid-mask'
-    return '' if mask.get('size') == size and covers(mask.get('counts'), size[0] * size[1]) else 'mask-size'
+def examine(mask: Any, size: Sequence[int]) -> tuple[str, Corners]:
+    """Returns what is wrong with a segmentation of an image of `size` (height, width), and the corners around it.
 
-
-def _polygon_problem(polygon: Any, size: list[int]) -> str:
-    """As `mask_problem`, of one polygon, by built-in functions: COCO has tens of millions of values."""
-    if type(polygon) is not list or not set(map(type, polygon)) <= {int, float}:
-        return 'invalid-mask'
-    if is_short(polygon):
-        return 'short-mask'
-    for values, side in ((polygon[::2], size[1]), (polygon[1::2], size[0])):
-        if min(values) < -side or max(values) > 2 * side:  # pycocotools walks along every edge, wherever it leads
-            return 'mask-outside-image'
-    return '' if math.isfinite(sum(polygon)) else 'invalid-mask'  # min and max may skip NaN
-
-
-def is_short(piece: Any) -> bool:
-    """Returns whether a polygon has fewer than 3 points."""
-    return isinstance(piece, list) and (len(piece) < 6 or len(piece) % 2 == 1)
-
-
-def is_outside(mask: Any, box: Sequence[float]) -> bool:
-    """Returns whether a polygon begins outside of a box, or most of a run-length mask is; of a mask without a problem.
-
-    A quarter of a side is left for boxes that are not exact.
+    The first is the code of a rule, or ''.
     """
-    x, y, w, h = box
-    near_x, near_y = 0.25 * w + 2, 0.25 * h + 2
+    if not mask:
+        return 'no-mask', NOWHERE
+    corners = None
     if isinstance(mask, list):
-        return not all(
-            -near_x <= polygon[0] - x <= w + near_x and -near_y <= polygon[1] - y <= h + near_y for polygon in mask
-        )
-    rows, columns = map(int, mask['size'])
-    packed = _packed({**mask, 'size': [rows, columns]})
-    left, top = max(x - near_x, 0), max(y - near_y, 0)
-    sides = [left, top, min(x + w + near_x, columns) - left, min(y + h + near_y, rows) - top]
-    inside = 0
-    if min(sides[2:]) > 0:
-        (kept,) = run_lengths.frPyObjects(np.array([sides], float), rows, columns)
-        inside = int(run_lengths.area(run_lengths.merge([packed, kept], intersect=True)))
-    return inside < int(run_lengths.area(packed)) / 2
+        corners = _around_polygons(mask, size)
+    elif isinstance(mask, dict) and mask.get('size') == size and covers(mask.get('counts'), size[0] * size[1]):
+        x, y, w, h = run_lengths.toBbox(_packed(mask)).tolist()
+        corners = x, y, x + w, y + h
+    return ('', corners) if corners else ('invalid-mask', NOWHERE)
 
 
-def misreading(mask: Any, box: Sequence[float]) -> str:
-    """Returns as what else a mask that is outside its box would be inside, or ''."""
-    if isinstance(mask, list):
-        if max(map(max, mask)) <= 1:
-            return 'fractions of the image'
-        swapped = [[value for pair in zip(one[1::2], one[::2], strict=True) for value in pair] for one in mask]
-        return '' if is_outside(swapped, box) else 'y before x'
-    turned = _packed({**mask, 'size': mask['size'][::-1]})
-    top, left, height, width = run_lengths.toBbox(turned).tolist()
-    return '' if is_outside([[left + width / 2, top + height / 2]], box) else 'run lengths by rows'
+def _around_polygons(polygons: Sequence[Any], size: Sequence[int]) -> Corners | None:
+    """None if one cannot be drawn. By built-in functions: COCO has tens of millions of values."""
+    ends = []
+    for polygon in polygons:
+        if type(polygon) is not list or is_short(polygon) or not set(map(type, polygon)) <= {int, float}:
+            return None
+        x, y = polygon[::2], polygon[1::2]
+        ends.append((min(x), min(y), max(x), max(y)))
+        left, top, right, bottom = ends[-1]
+        # pycocotools walks along every edge, wherever it leads
+        if left < -size[1] or top < -size[0] or right > 2 * size[1] or bottom > 2 * size[0]:
+            return None
+        if not math.isfinite(sum(polygon)):  # min and max may skip NaN
+            return None
+    if len(ends) == 1:
+        return ends[0]
+    lefts, tops, rights, bottoms = zip(*ends, strict=True)
+    return min(lefts), min(tops), max(rights), max(bottoms)
 
 
-def box_and_area(mask: Any, size: Any) -> tuple[list[float], float] | None:
+def is_short(polygon: Any) -> bool:
+    """Returns whether a polygon has fewer than 3 points."""
+    return isinstance(polygon, list) and (len(polygon) < 6 or len(polygon) % 2 == 1)
+
+
+def box_and_area(mask: Any, size: Sequence[Any]) -> tuple[list[float], float] | None:
     """Returns the box and the area of a mask of an image of `size` (height, width); None for an unusable mask."""
-    if isinstance(mask, list) and mask and all(isinstance(p, list) and all(map(is_number, p)) for p in mask):
-        corners = [np.reshape(piece, (-1, 2)).astype(float) for piece in mask]
-        low, high = np.concatenate(corners).min(0), np.concatenate(corners).max(0)
-        areas = (abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1))) / 2 for x, y in (one.T for one in corners))
-        return [*low.tolist(), *(high - low).tolist()], sum(areas)
-    fits = isinstance(mask, dict) and size and mask.get('size') == size and all(map(is_size, size))
-    if not (fits and covers(mask.get('counts'), size[0] * size[1])):
+    problem, (left, top, right, bottom) = examine(mask, size) if all(map(is_size, size)) else ('no size', NOWHERE)
+    if problem:
         return None
-    packed = _packed(mask)
-    return run_lengths.toBbox(packed).tolist(), float(run_lengths.area(packed))
+    if isinstance(mask, dict):
+        area = float(run_lengths.area(_packed(mask)))
+    else:
+        polygons = [np.reshape(polygon, (-1, 2)).astype(float).T for polygon in mask]
+        area = sum(abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1))) / 2 for x, y in polygons)
+    return [float(value) for value in (left, top, right - left, bottom - top)], area
 
 
 def _packed(mask: Mapping[str, Any]) -> Entry:
@@ -106,3 +86,12 @@ def covers(counts: Any, pixels: int) -> bool:
     except ValueError:
         return False
     return True
+
+
+def draw_mask(mask: Any, height: int, width: int) -> np.ndarray | None:
+    """Returns the pixels (H, W) bool of a segmentation; None if there is none, or if it cannot be drawn."""
+    if examine(mask, [height, width])[0]:
+        return None
+    if isinstance(mask, list):
+        mask = run_lengths.merge(run_lengths.frPyObjects(mask, height, width))
+    return run_lengths.decode(_packed(mask)).astype(bool)

@@ -1,199 +1,155 @@
 """Rules about the annotations of a split: each is an expression on its columns, and a row in `findings.data_rules`."""
 
 import re
-import unicodedata
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from tokennorm.datasets.coco.columns import Columns
-from tokennorm.datasets.coco.masks import box_and_area, misreading
-from tokennorm.findings import RULES, reports
+from tokennorm.findings import reports
 from tokennorm.messages import did_you_mean
 
-OF_SPLIT: list[Callable[[Columns], None]] = []
-OF_SPLITS: list[Callable[[Sequence[Columns]], None]] = []
-_SOME = 10  # boxes that show a shift
-_LOOKED_AT = 200  # masks
+NARROWEST = 100  # long side over short side; the shortest side of the smallest training size is then 1 pixel
 
 
-def of_split(rule: Callable[[Columns], None]) -> Callable[[Columns], None]:
-    """Adds a rule about each split."""
-    OF_SPLIT.append(rule)
-    return rule
-
-
-def of_splits(rule: Callable[[Sequence[Columns]], None]) -> Callable[[Sequence[Columns]], None]:
-    """Adds a rule about all splits together; the classes are those of the first."""
-    OF_SPLITS.append(rule)
-    return rule
-
-
-# ---- boxes ----
-
-
-@of_split
-def orphans(data: Columns) -> None:
-    data.report('orphan-image-id', data.image < 0)
-    data.report('orphan-category-id', (data.image >= 0) & (data.category < 0))
-
-
-@of_split
-def boxes_that_are_not_used(data: Columns) -> None:
-    data.report('degenerate-bbox', data.degenerate)
-    data.report('bbox-outside-image', data.outside)
-    data.report('ignored-object', data.ignored)
-
-
-@of_split
-def boxes_beyond_the_border(data: Columns) -> None:
-    """One finding about them: what they may be instead, or that they are cut."""
-    if not data.beyond.any():
-        return
-    if _fit_as_corners(data):
-        data.report('bbox-as-corners', data.beyond)
-    elif place := _place_of_shifted_boxes(data):
-        certain = data.beyond.sum() >= _SOME and data.is_many(data.beyond) and not (data.mask == '').any()
-        code = 'bbox-as-center' if certain else 'bbox-out-of-bounds'
-        data.report(code, data.beyond, f'{RULES[code].summary}; all would be inside if x and y are their {place}')
-    else:
-        data.report('bbox-out-of-bounds', data.beyond)
-
-
-def _fit_as_corners(data: Columns) -> bool:
-    """Returns whether boxes of COCO JSON fit as x1, y1, x2, y2, which no box before the border and no mask denies."""
-    corners, ends, listed = data.boxes[:, :2], data.boxes[:, 2:], data.image >= 0
-    fit = ((corners >= 0) & (corners < ends) & (ends <= data.sizes + 1)).all(1) | ~listed
-    return data.format == 'COCO' and data.is_many(data.beyond) and bool(fit.all()) and not _masks_are_xywh(data)
-
-
-def _masks_are_xywh(data: Columns) -> bool:
-    """Returns whether the masks of most boxes end where they do as x, y, width, height, and not as corners."""
-    votes = []
-    for i in np.flatnonzero(data.used & (data.mask == ''))[:_LOOKED_AT]:
-        size = [int(side) for side in data.sizes[i, ::-1]]
-        if measured := box_and_area(data.annotations[i]['segmentation'], size):
-            (left, top, width, height), (x, y, w, h) = measured[0], data.boxes[i]
-            right, bottom = left + width, top + height
-            votes.append(abs(right - x - w) + abs(bottom - y - h) < abs(right - w) + abs(bottom - h))
-    return sum(votes) > len(votes) / 2
-
-
-def _place_of_shifted_boxes(data: Columns) -> str:
-    """Returns what x and y must be for all boxes to be inside, if some are far beyond the border; else ''."""
-    listed = data.image >= 0
-    corners, sides = data.boxes[listed, :2], np.maximum(data.boxes[listed, 2:], 1)
-    ends = data.sizes[listed]
-    if data.format not in ('COCO', 'YOLO') or not (np.maximum(-corners, corners + sides - ends) > sides / 4).any():
-        return ''
-    for place, share in (('top left corners', 0.5), ('centers', -0.5)):
-        moved = corners + share * sides
-        if (moved >= -1).all() and (moved + sides <= ends + 1).all():
-            return place
-    return ''
-
-
-@of_split
-def crowds(data: Columns) -> None:
-    """COCO has 1% with masks, and VOC 20% difficult objects. Some programs mark each mask of several parts."""
-    masks = sum(isinstance(data.annotations[i].get('segmentation'), dict) for i in np.flatnonzero(data.crowd))
-    if data.objects.any() and (data.is_many(data.crowd) or 20 * masks > len(data.annotations)):
-        data.report('many-crowds', data.crowd)
-
-
-@of_split
-def no_objects(data: Columns) -> None:
-    if not data.objects.any():
-        causes = {'degenerate-bbox': data.degenerate, 'bbox-outside-image': data.outside}
-        causes |= {'ignored-object': data.ignored, 'many-crowds': data.used & data.crowd}
-        causes |= {'orphan-image-id': data.image < 0, 'orphan-category-id': (data.image >= 0) & (data.category < 0)}
-        counts = Counter({code: int(chosen.sum()) for code, chosen in causes.items() if chosen.any()})
-        cause = ''.join(f': {RULES[code].summary}: {count}' for code, count in counts.most_common(1))
-        reports('no-objects', data.name, f'{RULES["no-objects"].summary}{cause}')
-
-
-# ---- masks ----
-
-
-@of_split
-def unusable_masks(data: Columns) -> None:
-    for code in ('no-mask', 'invalid-mask', 'mask-size', 'mask-outside-image', 'short-mask'):
-        chosen = data.mask == code
-        if code == 'no-mask' and chosen.all() and chosen.any():
-            reports(code, data.name, 'no annotation has a segmentation')
-        else:
-            data.report(code, chosen)
-
-
-@of_split
-def masks_outside_their_box(data: Columns) -> None:
-    found = misread_masks(data)
-    code = 'mask-misread' if found else 'mask-outside-bbox'
-    data.report(code, data.mask_outside, f'{RULES[code].summary} {found}'.strip())
-
-
-def misread_masks(data: Columns) -> str:
-    """Returns as what most masks that are outside their boxes would be inside, if these are many; else ''."""
-    if not data.is_many(data.mask_outside):
-        return ''
-    looked_at = [data.annotations[i] for i in np.flatnonzero(data.mask_outside)[:_LOOKED_AT]]
-    counts = Counter(misreading(one['segmentation'], one['bbox']) for one in looked_at)
-    reading, count = counts.most_common(1)[0]
-    return reading if count > 0.9 * len(looked_at) else ''
-
-
-# ---- classes ----
-
-
-@of_split
-def classes_without_objects(data: Columns) -> None:
-    if unused := [name for name, count in data.objects_by_class.items() if not count]:
-        reports('zero-instance-category', data.name, items=unused)
-
-
-@of_split
-def classes_that_are_not_annotated_everywhere(data: Columns) -> None:
-    if data.name != 'train' and any('neg_category_ids' in image for image in data.images):
-        reports('federated-labels', data.name)
-
-
-@of_splits
-def other_classes(splits: Sequence[Columns]) -> None:
+def judge(splits: Sequence[Columns]) -> None:
+    """Applies all rules about annotations and classes; the classes are those of the first split."""
     first, *others = splits
+    for data in splits:
+        for code, find_items in OF_SPLIT.items():
+            report(code, data.name, find_items(data))
+        if not data.objects.any():
+            reports('no-objects', data.name)
+        for code, choose in OF_ANNOTATIONS.items() if len(data.annotations) else ():
+            report(code, data.name, map(data.label, np.flatnonzero(choose(data))))
     for other in others:
-        names, theirs = list(first.objects_by_class), list(other.objects_by_class)
-        missing, extra = [one for one in names if one not in theirs], [one for one in theirs if one not in names]
-        if missing:
-            shown = ascii if set(map(folded, missing)) & set(map(folded, extra)) else str  # they may look alike
-            items = [f'without {shown(name)}' for name in missing] + [f'with {shown(name)}' for name in extra]
-            reports('other-classes', other.name, f'the classes are not those of {first.name}', items)
-        elif extra:
-            items = [f'{name} ({other.objects_by_class[name]} objects)' for name in extra]
-            reports('extra-classes', other.name, items=items)
+        for code, compare in OF_CLASSES.items():
+            report(code, other.name, compare(first, other))
+    report('similar-classes', first.name, similar_names(first))
 
 
-@of_splits
-def unlearned_classes(splits: Sequence[Columns]) -> None:
-    first, *others = splits
+def report(code: str, split: str, items: Iterable[str]) -> None:
+    """Reports what a rule found in a split, if it found something."""
+    if items := list(items):
+        reports(code, split, items=items)
+
+
+# ---- which of the annotations (N,) a rule is about ----
+
+
+def boxes_fit_as_corners(data: Columns) -> bool:
+    """Returns whether boxes of COCO JSON fit as x1, y1, x2, y2, which no box before the border and no mask denies."""
+    fit = ((data.corners >= 0) & (data.corners < data.sides) & (data.sides <= data.sizes + 1)).all(1)
+    if data.format != 'COCO' or not is_many(data.beyond) or not fit[data.image >= 0].all():
+        return False
+    # the masks of most boxes end where they do as x, y, width, height
+    masked, ends = data.used & (data.mask == ''), data.mask_corners[:, 2:]
+    denied = abs(ends - data.ends).sum(1) < abs(ends - data.sides).sum(1)
+    return not masked.any() or denied[masked].mean() <= 0.5
+
+
+def is_many(chosen: np.ndarray) -> bool:
+    """Returns whether so many annotations are chosen that it is a problem of the whole file: a quarter."""
+    return chosen.mean() > 1 / 4
+
+
+def crowds_if_many(data: Columns) -> np.ndarray:
+    """COCO has 1% with masks, and VOC 20% difficult objects. Some programs mark each mask of several parts."""
+    masks = np.array([isinstance(one.get('segmentation'), dict) for one in data.annotations], bool)
+    return data.crowd & (is_many(data.crowd) | ((data.crowd & masks).mean() > 1 / 20)) & data.objects.any()
+
+
+def masks_beyond_their_box(data: Columns) -> np.ndarray:
+    """A quarter of a side is left for boxes that are not exact."""
+    near, corners = 0.25 * data.sides + 2, data.mask_corners
+    beyond = (corners[:, :2] < data.corners - near) | (corners[:, 2:] > data.ends + near)
+    return data.used & beyond.any(1)
+
+
+OF_ANNOTATIONS: dict[str, Callable[[Columns], np.ndarray]] = {
+    'orphan-image-id': lambda data: data.image < 0,
+    'orphan-category-id': lambda data: (data.image >= 0) & (data.category < 0),
+    'degenerate-bbox': lambda data: data.degenerate,
+    'bbox-outside-image': lambda data: data.outside,
+    'bbox-as-corners': lambda data: data.beyond & boxes_fit_as_corners(data),
+    'bbox-out-of-bounds': lambda data: data.beyond & (not boxes_fit_as_corners(data)),
+    'many-crowds': crowds_if_many,
+    'no-mask': lambda data: data.mask == 'no-mask',
+    'invalid-mask': lambda data: data.mask == 'invalid-mask',
+    'mask-outside-bbox': masks_beyond_their_box,
+}
+
+
+# ---- which images and classes of a split a rule is about ----
+
+
+def repeated_images(data: Columns, with_same_objects: bool) -> list[str]:
+    """The files that are listed more than once, all with the same objects or not."""
+    objects = defaultdict(list)
+    places = defaultdict(list)
+    for i, image in enumerate(data.images):
+        places[image['file_name'].removeprefix('./')].append(i)
+    again = {name: some for name, some in places.items() if len(some) > 1}
+    for i in np.flatnonzero(np.isin(data.image, [i for some in again.values() for i in some])):
+        one = data.annotations[i]
+        objects[data.image[i]].append(repr([one['category_id'], one['bbox'], one.get('segmentation'), one['iscrowd']]))
+    return [
+        name
+        for name, some in again.items()
+        if (len({tuple(sorted(objects[i])) for i in some}) == 1) == with_same_objects
+    ]
+
+
+def narrow_images(data: Columns) -> list[str]:
+    """The images that resizing would leave without a pixel in one direction."""
+    sizes = [(image['file_name'], image['width'], image['height']) for image in data.images]
+    return [name for name, *size in sizes if max(size) > NARROWEST * min(size)]
+
+
+def similar_names(data: Columns) -> list[str]:
+    """The names of classes that differ only in case and spaces."""
+    alike: dict[str, list[str]] = defaultdict(list)
+    for name in data.objects_by_class:
+        alike[' '.join(name.casefold().split())].append(ascii(name))
+    return [' and '.join(names) for names in alike.values() if len(names) > 1]
+
+
+OF_SPLIT: dict[str, Callable[[Columns], list[str]]] = {
+    'narrow-image': narrow_images,
+    'repeated-image': lambda data: repeated_images(data, with_same_objects=False),
+    'oversampled-image': lambda data: repeated_images(data, with_same_objects=True),
+    'zero-instance-category': lambda data: [name for name, count in data.objects_by_class.items() if not count],
+}
+
+
+# ---- which classes of another split than the first a rule is about ----
+
+
+def other_classes(first: Columns, other: Columns) -> list[str]:
+    """The classes of each split that the other lacks, if it lacks some of the first."""
+    names, theirs = first.objects_by_class, other.objects_by_class
+    missing, extra = [name for name in names if name not in theirs], [name for name in theirs if name not in names]
+    return [f'without {name!a}' for name in missing] + [f'with {name!a}' for name in extra if missing]
+
+
+def extra_classes(first: Columns, other: Columns) -> list[str]:
+    """The classes that only the other split has, if it has all of the first."""
+    names, theirs = first.objects_by_class, other.objects_by_class
+    extra = [f'{name} ({count} objects)' for name, count in theirs.items() if name not in names]
+    return extra if names.keys() <= theirs.keys() else []
+
+
+def unlearned_classes(first: Columns, other: Columns) -> list[str]:
+    """The classes with objects of which train has none; they may be misspelled."""
     learned = [name for name, count in first.objects_by_class.items() if count]
     words = [name for name in learned if not re.search(r'\d', name)]
-    for other in others if first.name == 'train' else ():
-        new = [name for name in first.objects_by_class if name not in learned and other.objects_by_class[name]]
-        if new:
-            reports('unlearned-classes', other.name, items=[f'{name}{did_you_mean(name, words)}' for name in new])
+    new = [name for name in first.objects_by_class if name not in learned and other.objects_by_class[name]]
+    return [f'{name}{did_you_mean(name, words)}' for name in new] if first.name == 'train' else []
 
 
-@of_splits
-def similar_classes(splits: Sequence[Columns]) -> None:
-    alike: dict[str, list[str]] = defaultdict(list)
-    for name in splits[0].objects_by_class:
-        alike[folded(name)].append(ascii(name))
-    if same := [' and '.join(group) for group in alike.values() if len(group) > 1]:
-        reports('similar-classes', splits[0].name, items=same)
-
-
-def folded(name: str) -> str:
-    """Returns a name without case, repeated spaces, characters of no width, and forms that Unicode calls compatible."""
-    visible = (one for one in unicodedata.normalize('NFKC', name) if unicodedata.category(one) != 'Cf')
-    return ' '.join(''.join(visible).casefold().split())
+OF_CLASSES: dict[str, Callable[[Columns, Columns], list[str]]] = {
+    'other-classes': other_classes,
+    'extra-classes': extra_classes,
+    'unlearned-classes': unlearned_classes,
+}
