@@ -42,7 +42,6 @@ def test_paths_come_first_and_other_packages_have_a_prefix(tmp_path, monkeypatch
     ('name', 'message'),
     [
         ('retinanet_pvt-tt_fpn_1x_coco', r'did you mean retinanet_pvt-t_fpn_1x_coco\?'),
-        ('retinanet_pvt-tt', r'did you mean retinanet_pvt-t_fpn_1x_coco\?'),
         ('pvt/retinanet_pvtt_fpn_1x_coco.py', rf'did you mean {PVT}\?'),
         ('mmdet::retinanet/retinanet_r50_fpn_1_coco.py', r'did you mean mmdet::retinanet/retinanet_r50_fpn_1x_coco\?'),
     ],

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tokennorm.engine import lock
 from tokennorm.engine.lock import LOCK, locked_work_dir
 from tokennorm.messages import UserError
 
@@ -13,9 +14,11 @@ HOLD = """
 import os, sys, time
 from tokennorm.engine.lock import locked_work_dir
 with locked_work_dir(sys.argv[1]):
-    if os.fork():  # a data worker outlives a kill of its parent for seconds
+    if os.fork():
         print('locked', flush=True)
-    time.sleep(60)
+        time.sleep(60)
+    time.sleep(2)  # a data worker outlives a kill of its parent for seconds
+    os._exit(0)
 """
 
 
@@ -30,12 +33,13 @@ def holder(tmp_path):
 
 
 def test_second_training_in_a_work_directory_is_refused(holder, tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, 'PATIENCE', 0)
     with pytest.raises(UserError, match=f'{tmp_path} is in use by another'), locked_work_dir(tmp_path):
         pass
     monkeypatch.setenv('RANK', '1')
     with locked_work_dir(tmp_path):  # the other ranks of the first one
         pass
-    monkeypatch.delenv('RANK')
+    monkeypatch.undo()
     os.kill(holder.pid, 9)
     holder.wait()
     for _ in range(2):

@@ -100,13 +100,6 @@ def test_a_hook_that_refuses_its_arguments_ends_in_one_line(tmp_path):
         run(runner, '')
 
 
-def test_a_sampler_without_end_needs_a_loop_of_iterations(tmp_path):
-    cfg = toys.config(tmp_path, train_cfg=toys.EPOCHS)
-    cfg.train_dataloader.sampler = dict(type='InfiniteSampler')
-    with pytest.raises(Refusal, match='endless-sampler'):
-        build_runner(cfg, ('train', 'val'))
-
-
 def test_the_log_file_takes_every_character(tmp_path):
     """In UTF-8, whatever the encoding of the machine; names of files may be any bytes."""
     cfg = toys.config(tmp_path, toys.EPOCHS)

@@ -18,7 +18,7 @@ from tokennorm.findings import Findings, Refusal, judging
 from tokennorm.messages import UserError
 from tokennorm.plan import Plan
 from tokennorm.plan.anchor_fit import anchor_fit
-from tokennorm.plan.data import choose_image_size, fit_limits, use_coco_splits, use_data_folder
+from tokennorm.plan.data import choose_image_size, fit_limits, limit_detections, use_coco_splits, use_data_folder
 from tokennorm.plan.image_size import short_side
 
 
@@ -157,3 +157,14 @@ def test_small_images_are_those_with_short_sides():
     choose_image_size(plan := Plan(anchors_config()), dict(images=images), None)
     assert short_side(plan.cfg) == 192
     assert plan.steps[-1].why == 'short side of the images 192 pixels (recipe: 800)'
+
+
+@pytest.mark.parametrize(
+    ('queries', 'sigmoid', 'limit'), [(900, True, 300), (50, True, 200), (50, False, 50), (0, True, 300)]
+)
+def test_a_detr_keeps_as_many_detections_as_its_queries_give(queries, sigmoid, limit):
+    """With a sigmoid each query gives one per class: of 4 classes and 50 queries there are 200."""
+    head = dict(num_classes=4, loss_cls=dict(use_sigmoid=sigmoid))
+    model = dict(num_queries=queries, bbox_head=head, test_cfg=dict(max_per_img=300))
+    limit_detections(model)
+    assert model['test_cfg']['max_per_img'] == limit

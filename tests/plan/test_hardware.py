@@ -9,7 +9,7 @@ from mmengine import Config
 from tests.helpers.configs import small_config
 from tokennorm.config.paths import config as config_path
 from tokennorm.messages import UserError
-from tokennorm.plan.hardware import use_full_precision_on_cpu, use_mixed_precision
+from tokennorm.plan.hardware import set_workers, use_full_precision_on_cpu, use_mixed_precision
 
 
 def test_options_of_mixed_precision(monkeypatch):

@@ -42,7 +42,7 @@ def test_the_best_checkpoint_is_by_box_or_mask_ap(evaluator, metric):
 def test_hooks_of_a_foreign_config_are_not_doubled():
     average, stop = dict(type='EMAHook', momentum=0.1), dict(type='EarlyStoppingHook', monitor='loss')
     checkpoint = dict(type='CheckpointHook', interval=3, max_keep_ckpts=1)
-    cfg = small_config(default_hooks=dict(ema=average, stop=stop), custom_hooks=[checkpoint])
+    cfg = small_config(default_hooks=dict(ema=average), custom_hooks=[checkpoint, stop])
     use_training_hooks(cfg, ema=True, patience=2)
     hooks = [hook.type for hook in [*cfg.custom_hooks, *cfg.default_hooks.values()]]
     assert sorted(hooks) == sorted(
@@ -69,13 +69,6 @@ def test_a_loop_of_teacher_and_student_keeps_its_own_names():
     cfg = small_config(val_cfg=dict(type='TeacherStudentValLoop'), val_evaluator=dict(type='CocoMetric'))
     use_training_hooks(cfg)
     assert 'save_best' not in cfg.default_hooks.checkpoint
-
-
-def test_a_loop_of_iterations_counts_them_everywhere():
-    cfg = small_config(train_cfg=dict(type='IterBasedTrainLoop', max_iters=90, val_interval=30))
-    use_training_hooks(cfg)
-    assert (cfg.default_hooks.checkpoint.by_epoch, cfg.default_hooks.checkpoint.interval) == (False, 30)
-    assert cfg.log_processor.by_epoch is False
 
 
 @pytest.mark.parametrize(('hook', 'interval'), [(dict(interval=50), 6), (dict(interval=500, by_epoch=False), 500)])

@@ -132,7 +132,6 @@ def test_the_learning_rate_follows_the_batch(optimizer, power):
         dict(base_batch_size=16),
         dict(base_batch_size=4, images_per_step=[4, 16]),
         dict(base_batch_size=16, images_per_step=[8, 8]),  # edited
-        dict(base_batch_size=16, images_per_step=8),  # of another form
     ],
     ids=str,
 )
@@ -241,10 +240,3 @@ def test_a_single_scheduler_is_fitted_and_its_rates_follow_the_learning_rate():
     loop = dict(max_epochs=4)
     (found,) = fitted(schedule, 1e-4, loop, 12, dict(max_epochs=12))
     assert (found['T_max'], found['end'], found['eta_min']) == (4, 4, pytest.approx(5e-6))
-
-
-def test_schedulers_of_a_loop_of_iterations_count_iterations():
-    schedule = [dict(type='MultiStepLR', by_epoch=True, begin=0, end=2, milestones=[1], gamma=0.1)]
-    loop = dict(max_iters=6)
-    (found,) = fitted(schedule, 0.01, loop, 6, loop)
-    assert (found['by_epoch'], found['milestones'], found['end']) == (False, [3], 6)

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from tokennorm.messages import nearest
+from tokennorm.messages import did_you_mean
 
 CONFIGS = (Path(__file__).parents[1] / '.mim' / 'configs').resolve()
 
@@ -37,11 +37,7 @@ def config(name: str | Path) -> str:
     if path is None:
         names = [path.relative_to(folder).with_suffix('').as_posix() for path in config_files(folder)]
         known = names if '/' in rest else [name.rpartition('/')[2] for name in names]
-        wanted = rest.removesuffix('.py')
-        # A name that is cut off, such as retinanet_pvt-tt, is compared with as many parts of each name.
-        cut = {'_'.join(one.split('_')[: len(wanted.split('_'))]): one for one in sorted(known, key=len, reverse=True)}
-        near = cut.get(nearest(wanted, cut) or '')
-        meant = f' (did you mean {package}{"::" if package else ""}{near}?)' if near else ''
+        meant = did_you_mean(name.removesuffix('.py'), [f'{package}::{one}' if package else one for one in known])
         meant = ' (is it a second value of the option before it, which takes one?)' if str(name).isdigit() else meant
         raise FileNotFoundError(f'config {name} not found{meant}; `tokennorm configs` lists those of this package')
     return str(path)

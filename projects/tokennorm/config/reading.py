@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from torch.utils.data import DataLoader
 from tokennorm.config.paths import config as config_path
 from tokennorm.config.tree import walk
 from tokennorm.findings import reports
-from tokennorm.messages import UserError, did_you_mean, shorten
+from tokennorm.messages import UserError, did_you_mean
 from tokennorm.registry import arguments_of
 
 _NEAR = 0.8  # similarity from which a key is a typo: that of max_epoch and max_epochs, not of stem_cfg and init_cfg
@@ -25,22 +26,6 @@ _READ = {  # by mmengine, mmdet and mmpretrain, besides the arguments of the Run
     *('allow', 'model_wrapper_cfg', 'find_unused_parameters', 'sync_bn', 'strategy', 'backend_args'),
     *('activation_checkpointing', 'efficient_conv_bn_eval'),
 }
-
-_FORMER = dict(  # entries of mmdet 2 and short words, which mmengine would take and leave unread: what is meant
-    lr='optim_wrapper.optimizer.lr',
-    batch_size='train_dataloader.batch_size',
-    max_epochs='train_cfg.max_epochs',
-    total_epochs='train_cfg.max_epochs',
-    optimizer='optim_wrapper.optimizer',
-    optimizer_config='optim_wrapper.clip_grad',
-    fp16='optim_wrapper, or --amp',
-    lr_config='param_scheduler',
-    runner='train_cfg',
-    data='train_dataloader',
-    evaluation='val_evaluator',
-    checkpoint_config='default_hooks.checkpoint',
-    log_config='default_hooks.logger',
-)
 
 
 def read_config(name: str | Path) -> Config:
@@ -58,16 +43,10 @@ def read_config(name: str | Path) -> Config:
         lines = str(error).splitlines()  # mmengine lists sys.path between them
         text = ' '.join(lines[:1] + lines[1:][-1:])
         raise UserError(f'config {path} cannot be read: {type(error).__name__}: {text}') from None
-    if 'data' in cfg and 'optimizer' in cfg:
-        raise UserError(
-            f'{path} is a config of mmdet 2 (data, optimizer, lr_config, runner), and this is mmdet 3, which has '
-            'train_dataloader, optim_wrapper, param_scheduler and train_cfg: use its config of the same model'
-        )
     if not is_whole:
         raise UserError(f'{path} has no model: it is not a whole config')
     for name in unused_variables(path) if not _has_other_code(cfg) else ():
-        meant = f': set {_FORMER[name]}' if name in _FORMER else did_you_mean(name, RUNNER, _NEAR)
-        reports('unread-entry', str(path), f'nothing reads {name}{meant}')
+        reports('unread-entry', str(path), f'nothing reads {name}{_meant(cfg, name)}')
     return cfg
 
 
@@ -131,20 +110,15 @@ def use_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
 
 
 def check_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
-    """Raises `UserError` for a new key that resembles an existing one, unless the class around it has this argument.
+    """Raises `UserError` for an entry that nothing reads, and for a key that resembles an existing one.
 
-    Other new keys are usual defaults.
+    Other new keys are arguments with usual defaults.
     """
-    for path, value in (options or {}).items():
+    for path in options or {}:
         node: Any = cfg
         parts = path.split('.')
-        if parts[0] in _variables(cfg) or (parts[0] in _FORMER and parts[0] in cfg):
-            users = (name for key in RUNNER & set(cfg) for name, part in walk(cfg[key], key) if parts[0] in part)
-            such = ''.join(f', such as {name}.{parts[0]}' for name in list(users)[:1])
-            text = f'{parts[0]} is a variable of the config file, and setting it would change nothing'
-            raise UserError(f'--cfg-options: {text}; set the entries that were made from it{such}')
-        if parts[0] in _FORMER and parts[0] not in cfg:
-            raise UserError(f'--cfg-options: nothing reads {parts[0]}; set {_FORMER[parts[0]]}')
+        if parts[0] in _variables(cfg, parts[0]):
+            raise UserError(f'--cfg-options: nothing reads {parts[0]}{_meant(cfg, parts[0])}')
         for i, part in enumerate(parts):
             if isinstance(node, list | tuple) and part.isdigit() and int(part) < len(node):
                 node = node[int(part)]
@@ -152,17 +126,23 @@ def check_options(cfg: Config, options: Mapping[str, Any] | None) -> None:
                 node = node[part]
             else:
                 above = '.'.join(parts[:i]) or 'the config'
-                keys = set(node) if isinstance(node, Mapping | Config) else set()
-                keys |= _arguments(node, above, cfg) if keys else set()
-                is_last = i == len(parts) - 1 and value is not None and not isinstance(value, Mapping)
-                of_stages = parts[0] == 'model' and parts[i - 1] in ('train_cfg', 'test_cfg') and keys & {'rpn', 'rcnn'}
-                if is_last and of_stages:
-                    first = {key: '.0' * isinstance(value, list | tuple) for key, value in node.items()}  # of a cascade
-                    places = shorten([f'{above}.{key}{first[key]}.{part}' for key in node])
-                    raise UserError(f'--cfg-options: nothing reads {path}; set {places}')
-                if part not in keys and (meant := did_you_mean(part, sorted(keys), _NEAR)):
+                keys = set(node) | _arguments(node, above, cfg) if isinstance(node, Mapping | Config) else set()
+                inside = '' if 'type' in keys else _inside(node, above, part)
+                if part not in keys and (meant := inside or did_you_mean(part, sorted(keys), _NEAR)):
                     raise UserError(f'--cfg-options: {path}: {above} has no {part}{meant}')
                 break
+
+
+def _meant(cfg: Config, name: str) -> str:
+    """Names an entry of this name in a part that is read, or a similar part."""
+    places = filter(None, (_inside(cfg[key], key, name) for key in RUNNER & set(cfg)))
+    return min(places, key=len, default='') or did_you_mean(name, RUNNER, _NEAR)
+
+
+def _inside(node: Any, path: str, key: str) -> str:
+    """Names an entry with this key inside a part of a config, such as `model.test_cfg.rcnn.score_thr`; '' without."""
+    names = [name for name, part in walk(node, path) if key in part]
+    return re.sub(r'\[(\d+)\]', r'.\1', f'; set {names[0]}.{key}') if names else ''
 
 
 def _arguments(node: Any, name: str, cfg: Config) -> set[str]:
@@ -195,9 +175,9 @@ def drop_variables(cfg: Config) -> None:
         cfg.pop(name)
 
 
-def _variables(cfg: Config) -> set[str]:
+def _variables(cfg: Config, *more: str) -> set[str]:
     """Returns the entries that nothing reads."""
-    return set() if _has_other_code(cfg) else set(cfg) - RUNNER - _READ
+    return set() if _has_other_code(cfg) else {*cfg, *more} - RUNNER - _READ
 
 
 def _has_other_code(cfg: Config) -> bool:

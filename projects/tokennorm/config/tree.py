@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
-from tokennorm.findings import refuse
 from tokennorm.registry import type_name
 
 
@@ -13,16 +12,12 @@ def is_classifier(cfg: Mapping[str, Any]) -> bool:
 
 
 def set_num_classes(model: Any, num_classes: int) -> None:
-    """Sets the number of classes of every head that counts the classes of the data, in place.
-
-    Raises:
-        UserError: for a loss whose weights per class differ, and are those of other classes.
-    """
+    """Sets the number of classes of every head that counts the classes of the data, in place."""
     counts = {name: (head, head['num_classes']) for name, head in heads(model)}
     for name, part in walk(model, 'model'):
         if 'num_things_classes' in part:  # of MaskFormer and Mask2Former
             counts[name] = part, part['num_things_classes'] + part.get('num_stuff_classes', 0)
-    for name, (head, before) in counts.items():
+    for head, before in counts.values():
         if 'num_classes' in head:
             head['num_classes'] = num_classes
         if 'num_things_classes' in head:
@@ -30,10 +25,6 @@ def set_num_classes(model: Any, num_classes: int) -> None:
         loss = head.get('loss_cls') or {}
         weights = loss.get('class_weight')
         if isinstance(weights, list | tuple) and before != num_classes:
-            if len(set(weights[:before])) > 1:
-                refuse(
-                    'class-weights', f'it has {len(weights)} values for other classes', f'{name}.loss_cls.class_weight'
-                )
             loss['class_weight'] = [weights[0]] * num_classes + list(weights[before:])  # the rest is of no object
 
 

@@ -17,7 +17,7 @@ from tokennorm.engine.rules import Built, judge
 from tokennorm.engine.rules.data import annotation_files
 from tokennorm.findings import Findings, judging
 from tokennorm.messages import user_errors
-from tokennorm.plan.repairs import limit_detections
+from tokennorm.plan.data import limit_detections
 from tokennorm.registry import arguments_of
 
 SPLITS = ('train', 'val', 'test')

@@ -4,11 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from tokennorm.files import make_output_dir
 from tokennorm.messages import UserError
 from tokennorm.ranks import is_first_process
 
 LOCK = '.training.lock'
+PATIENCE = 10  # seconds: data workers of a killed run hold its lock until they notice its end
 
 
 @contextmanager
@@ -18,15 +21,14 @@ def locked_work_dir(work_dir: str | Path) -> Iterator[None]:
         yield
         return
     make_output_dir(work_dir)
-    with Path(work_dir, LOCK).open('a', encoding='utf-8') as file:
-        try:
-            import fcntl
-
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike that of flock, not inherited by data workers
-        except (BlockingIOError, PermissionError):
-            raise UserError(
-                f'{work_dir} is in use by another training run. Wait for its end, or use another --work-dir'
-            ) from None
-        except (ImportError, OSError):  # Windows, or a file system without locks
-            pass
+    lock = FileLock(Path(work_dir, LOCK), timeout=PATIENCE)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UserError(
+            f'{work_dir} is in use by another training run. Wait for its end, or use another --work-dir'
+        ) from None
+    try:
         yield
+    finally:
+        lock.release()

@@ -26,9 +26,9 @@ from tokennorm.engine.resume.training_state import make_resumable, restart_epoch
 from tokennorm.engine.rules import Built, verify
 from tokennorm.environment import check_mmcv_ops
 from tokennorm.files import as_json, make_output_dir
-from tokennorm.findings import current, refuse
+from tokennorm.findings import current
 from tokennorm.messages import UserError
-from tokennorm.plan.repairs import choose_best_metric, limit_detections
+from tokennorm.plan.data import limit_detections
 
 _ROUTINE = (  # of the upstream libraries: long lists, advice to programmers, and paths that the summary has
     'Config:\n',
@@ -72,24 +72,6 @@ class Runner(mmengine.runner.Runner):
         finally:
             self.call_hook('on_exit')
 
-    def wrap_model(self, model_wrapper_cfg: Any, model: nn.Module) -> nn.Module:
-        """Wraps a model. `sync_bn` would replace a batch norm of timm and leave out the activation inside."""
-        kinds = {type(module) for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)}
-        own = kinds - {nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm}
-        if own and self.distributed and self.cfg.get('sync_bn'):
-            names = ', '.join(sorted(kind.__name__ for kind in own))
-            refuse('sync-bn', f'it would leave out what {names} computes besides batch norm', 'sync_bn')
-        return super().wrap_model(model_wrapper_cfg, model)
-
-    @staticmethod
-    def build_dataloader(dataloader: Any, *args: Any, **kwargs: Any) -> Any:
-        """Builds a loader. A `num_batch_per_epoch` that the data do not have is a `UserError`, not an IndexError."""
-        loader = mmengine.runner.Runner.build_dataloader(dataloader, *args, **kwargs)
-        limit = dataloader.get('num_batch_per_epoch') if isinstance(dataloader, dict) else None
-        if limit is not None and len(loader.dataset) > (images := len(loader.dataset._dataset)):  # mmengine's slice
-            refuse('num-batches', f'the dataset has only {images} images', f'num_batch_per_epoch={limit}')
-        return loader
-
 
 def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | None = None) -> Runner:
     """Builds the runner of a config, and applies the rules about recipes: before, to what was built, and to samples.
@@ -112,7 +94,6 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
     load_from, backbone = cfg.get('load_from'), cfg.model.get('backbone') or {}
     init_cfg = backbone.get('init_cfg')
     if training:
-        choose_best_metric(cfg)
         make_resumable(cfg)
         find_checkpoint_to_resume(cfg)
         if cfg.get('load_from'):
@@ -194,9 +175,7 @@ def _load_checkpoint(runner: Runner, checkpoint: dict[str, Any], filename: str, 
     runner.call_hook('after_load_checkpoint', checkpoint=checkpoint)  # EMAHook replaces the state dict
     if runner._resume:  # private in mmengine 0.10.12
         restart_epoch(runner, checkpoint)
-    if runner._resume and (changed := use_settings_of_run(runner, checkpoint)):
-        names = ', '.join(changed)
-        runner.logger.info(f'Resumed with other settings than before: {names}. Those of this run replace the old ones')
+        use_settings_of_run(runner, checkpoint)
     unwrapped(runner.model).load_state_dict(checkpoint['state_dict'], strict=False)  # heads may be new
     runner.logger.info(f'Load checkpoint from {filename}')
     return checkpoint

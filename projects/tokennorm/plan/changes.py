@@ -1,6 +1,6 @@
 """A config under changes: who changed which entry, why, and who may change it after that."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -10,7 +10,6 @@ from typing import Any
 from mmengine.config import Config
 
 from tokennorm.config.reading import check_options, merge_options
-from tokennorm.messages import shorten
 from tokennorm.ranks import print_once
 
 _ABSENT = object()
@@ -48,30 +47,28 @@ class Change:
 
 @dataclass
 class Step:
-    """The changes of one decision, and the entries that it would have changed but that a higher rank has set."""
+    """The changes of one decision."""
 
     rank: Rank
     why: str
     shows: bool = True
     changes: list[Change] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
 
     def line(self, cfg: Config) -> str:
         """Returns the decision and the difference that it made in a config; '' where nothing is left of it."""
-        changes = [one for one in self.changes if _value_at(cfg._cfg_dict, one.keys) == one.value]
+        changes = [change for change in self.changes if _value_at(cfg._cfg_dict, change.keys) == change.value]
         if not changes:
             return ''
-        shown, more = ', '.join(map(str, changes[:_MOST_SHOWN])), len(changes) - _MOST_SHOWN
-        if more > 0:
-            shown += f' and {more} more'
-        kept = f'; as --cfg-options set it: {shorten(self.kept, _MOST_SHOWN)}' if self.kept else ''
-        return f'{"--data: " if self.rank == Rank.DATA else ""}{self.why}: {shown}{kept}'
+        shown = [str(change) for change in changes[:_MOST_SHOWN]]
+        more = f' and {len(changes) - _MOST_SHOWN} more' if len(changes) > _MOST_SHOWN else ''
+        return f'{"--data: " if self.rank == Rank.DATA else ""}{self.why}: {", ".join(shown)}{more}'
 
 
 class Plan:
     """A config and the changes that are made in it.
 
-    The user's entries are set first, so that every decision knows them and none overrules them.
+    The user's entries are set first, so that every decision knows them, and again after each one, so that none
+    overrules them. An option of the command sets what `--data` would decide, which then is not decided.
 
     Args:
         cfg: The config of the recipe, changed in place.
@@ -87,10 +84,9 @@ class Plan:
         self.recipe: dict[str, Any] = deepcopy(cfg._cfg_dict.to_dict())  #: the config before any change
         self.steps: list[Step] = []
         self._options = dict(options or {})
-        self._set_by: dict[str, Rank] = {path: Rank.USER for path in _paths(self._options)}
         check_options(cfg, options)
-        with self._recorded(Rank.USER, '--cfg-options'):
-            self._merge(must=False)
+        with self.step(Rank.USER, '--cfg-options', show=False):
+            pass
 
     @property
     def changes(self) -> list[Change]:
@@ -99,60 +95,47 @@ class Plan:
 
     def users(self, *paths: str) -> list[str]:
         """Returns the entries that the user has set in these parts of the config."""
-        own = [one for one, rank in self._set_by.items() if rank == Rank.USER]
-        return [one for one in own if any(_meet(one, path) for path in paths)]
+        return [entry for entry in _paths(self._options) if any(_meet(entry, path) for path in paths)]
 
     @contextmanager
-    def step(self, rank: Rank, why: str, show: bool = True) -> Iterator[Step]:
-        """Records what the block changes in the config, and takes back what a higher rank has set before.
+    def step(self, rank: Rank, why: str, show: bool = True) -> Iterator[None]:
+        """Records what the block changes in the config, where the user's entries stay.
 
         With `show`, what is left of the step in the end is printed in one line.
         """
-        with self._recorded(rank, why) as step:
-            step.shows = show
-            yield step
+        before = deepcopy(self.cfg._cfg_dict.to_dict())
+        yield
+        self._set_options(lambda path: _exists(self.cfg, path))
+        self._record(before, rank, why, show)
 
     def set(self, path: str, value: Any, rank: Rank, why: str, show: bool = True) -> bool:
-        """Sets an entry, and returns whether it has; not where a higher rank has set it, or something in it."""
-        if any(_meet(one, path) and other > rank for one, other in self._set_by.items()):
+        """Sets an entry, and returns whether it has; not where the user has set it, or something in it."""
+        if self.users(path):
             return False
         with self.step(rank, why, show):
             merge_options(self.cfg, {path: value})
-            self._set_by[path] = rank
         return True
 
     def finish(self) -> None:
         """Sets the user's entries once more: parts that they name may have come into the config since.
 
-        Then the changes that are left are printed, a line per decision.
+        Then the changes are printed, a line per decision.
         """
-        with self._recorded(Rank.USER, '--cfg-options'):
-            self._merge(must=True)
-        steps = [one for one in self.steps if one.shows and one.rank < Rank.USER and not self.quiet]
-        print_once(*filter(None, (step.line(self.cfg) for step in steps)))
-
-    @contextmanager
-    def _recorded(self, rank: Rank, why: str) -> Iterator[Step]:
         before = deepcopy(self.cfg._cfg_dict.to_dict())
-        step = Step(rank, why)
-        yield step
-        for keys, old, new in list(_differences(before, self.cfg._cfg_dict.to_dict())):
-            path = '.'.join(map(str, keys))
-            owners = [one for one, other in self._set_by.items() if other > rank and _holds(one, path)]
-            if owners and old is not _ABSENT:
-                _put(self.cfg._cfg_dict, keys, old)
-                step.kept.append(path)
-            else:
-                step.changes.append(Change(keys, new, old, rank, step.why))
-                if rank > Rank.RECIPE:
-                    self._set_by[path] = max(rank, self._set_by.get(path, rank))
-        if step.changes or step.kept:
-            self.steps.append(step)
+        self._set_options(lambda path: True)
+        self._record(before, Rank.USER, '--cfg-options', show=False)
+        if not self.quiet:
+            print_once(*filter(None, (step.line(self.cfg) for step in self.steps if step.shows)))
 
-    def _merge(self, must: bool) -> None:
+    def _set_options(self, where: Callable[[str], bool]) -> None:
         for path, value in self._options.items():
-            if must or _exists(self.cfg, path):
+            if where(path):
                 merge_options(self.cfg, {path: value})
+
+    def _record(self, before: Mapping[str, Any], rank: Rank, why: str, show: bool) -> None:
+        differences = _differences(before, self.cfg._cfg_dict.to_dict())
+        changes = [Change(keys, new, old, rank, why) for keys, old, new in differences]
+        self.steps.append(Step(rank, why, show, changes))
 
 
 def _paths(options: Mapping[str, Any], name: str = '') -> Iterator[str]:
@@ -163,13 +146,9 @@ def _paths(options: Mapping[str, Any], name: str = '') -> Iterator[str]:
             yield f'{name}{key}'
 
 
-def _holds(outer: str, path: str) -> bool:
-    """Returns whether a path is another one or leads into it."""
-    return path == outer or path.startswith(f'{outer}.')
-
-
-def _meet(one: str, other: str) -> bool:
-    return _holds(one, other) or _holds(other, one)
+def _meet(path: str, other: str) -> bool:
+    """Returns whether one path leads into the other."""
+    return f'{path}.'.startswith(f'{other}.') or f'{other}.'.startswith(f'{path}.')
 
 
 def _exists(cfg: Config, path: str) -> bool:
@@ -199,12 +178,8 @@ def _differences(before: Any, after: Any, keys: tuple[Any, ...] = ()) -> Iterato
 
 def _value_at(node: Any, keys: tuple[Any, ...]) -> Any:
     for key in keys:
-        inside = key in node if isinstance(node, Mapping) else isinstance(node, list) and key < len(node)
-        node = node[key] if inside else _ABSENT
+        try:
+            node = node[key]
+        except (KeyError, IndexError, TypeError):
+            return _ABSENT
     return node
-
-
-def _put(node: Any, keys: tuple[Any, ...], value: Any) -> None:
-    for key in keys[:-1]:
-        node = node[key]
-    node[keys[-1]] = value

@@ -223,3 +223,12 @@ def _coco_metrics(cfg: Mapping[str, Any], split: str) -> list[MutableMapping[str
         if type_name(evaluator) != 'CocoMetric':
             raise UserError(f'--data: {split}_evaluator of this config is {evaluator["type"]}, not CocoMetric; {_HINT}')
     return found
+
+
+def limit_detections(model: Mapping[str, Any]) -> None:
+    """Lowers the detections per image of a DETR to those that its queries can give, where mmdet would fail."""
+    test_cfg, head = model.get('test_cfg') or {}, model.get('bbox_head') or {}
+    classes = head.get('num_classes', 1) if (head.get('loss_cls') or {}).get('use_sigmoid') else 1
+    most = model.get('num_queries', 0) * classes
+    if 0 < most < test_cfg.get('max_per_img', 0):
+        test_cfg['max_per_img'] = most

@@ -20,7 +20,7 @@ def set_epochs(cfg: Config, epochs: int, old: int | None) -> None:
     is fitted later, to the iterations. `old` is the length of the recipe, in epochs.
 
     Raises:
-        UserError: for a config that counts iterations, and where stages would begin in the same epoch.
+        UserError: for a config that counts iterations.
     """
     loop = cfg.get('train_cfg') or {}
     if 'max_iters' in loop:
@@ -30,17 +30,9 @@ def set_epochs(cfg: Config, epochs: int, old: int | None) -> None:
         return
     if loop.get('dynamic_intervals'):  # pairs of an epoch and the interval from it
         loop['dynamic_intervals'] = [list(pair) for pair in loop['dynamic_intervals']]
-    stages = list(_stages(cfg))
-    for kind in {kind for kind, *_ in stages}:
-        values = {value for one, _, _, _, value in stages if one == kind}
-        lengths = [n for n in range(1, old + 1) if len({scaled(value, old, n) for value in values}) == len(values)]
-        if epochs < lengths[0]:
-            least = f'{len(values)} stages, which need at least {lengths[0]} epochs'
-            raise UserError(f'--epochs {epochs}: {kind} has {least}')
-    for _, _, part, key, value in stages:
-        scaled_value = scaled(value, old, epochs)
-        if scaled_value != value:
-            part[key] = scaled_value
+    for part, key, value in list(_stages(cfg)):
+        if (new := scaled(value, old, epochs)) != value:
+            part[key] = new
     if loop.get('dynamic_intervals'):
         loop['dynamic_intervals'] = [tuple(pair) for pair in loop['dynamic_intervals']]  # mmengine takes no lists
 
@@ -53,15 +45,14 @@ def scaled(epoch: int, old: int, new: int) -> int:
     return min(max(1, nearest), new - 1) if epoch < old else max(new, nearest)
 
 
-def _stages(cfg: Config) -> Iterator[tuple[str, str, Any, Any, int]]:
-    """Yields every number of epochs: the list that it is part of, its path, what holds it, its key and its value."""
-    for i, pair in enumerate(cfg.train_cfg.get('dynamic_intervals') or ()):
-        yield 'train_cfg.dynamic_intervals', f'train_cfg.dynamic_intervals[{i}]', pair, 0, pair[0]
+def _stages(cfg: Config) -> Iterator[tuple[Any, Any, int]]:
+    """Yields every number of epochs: what holds it, its key and its value."""
+    for pair in cfg.train_cfg.get('dynamic_intervals') or ():
+        yield pair, 0, pair[0]
     for place in _PLACES:
         for path, part in walk(cfg.get(place), place):
             values = arguments_of(part, cfg.get('default_scope'), HOOKS) if place == 'custom_hooks' else {}
             for key, value in (values | dict(part)).items():
                 counts = ('epoch' in key or key in ('val_begin', 'save_begin')) and part.get('by_epoch', True)
                 if type(value) is int and counts and (path, key) != ('train_cfg', 'max_epochs'):
-                    above, _, _ = path.rpartition('[')  # of one list inside a hook; hooks are independent
-                    yield above if '.' in above else f'{path}.{key}', f'{path}.{key}', part, key, value
+                    yield part, key, value

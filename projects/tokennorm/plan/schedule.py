@@ -17,46 +17,17 @@ from mmengine.runner import Runner
 
 from tokennorm.findings import reports
 from tokennorm.messages import UserError
-from tokennorm.plan import Plan, Rank
+from tokennorm.plan.changes import Plan, Rank
 from tokennorm.plan.options import TrainOptions
 from tokennorm.registry import arguments_of, type_name
 
 Scheduler = dict[str, Any]
 
-_POINTS = ('begin', 'end', 'T_max', 'step_size', 'total_steps', 'total_iters')
-_LISTS = ('milestones', 'periods')
+_POINTS = ('begin', 'end', 'T_max', 'step_size', 'total_steps', 'total_iters')  # in time
+_LISTS = ('milestones', 'periods')  # of points
 _RATES = ('eta_min', 'eta_max', 'min_value')
 _WARM_UPS = ('LinearLR', 'ConstantLR', 'QuadraticWarmupLR')
 MOST_WARM_UP = 0.05  # of the iterations
-
-
-def accumulated(cfg: Mapping[str, Any]) -> int:
-    """Returns the batches per optimizer step."""
-    return (cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1)
-
-
-def batch_of_lr(cfg: Mapping[str, Any]) -> int:
-    """Returns the total batch that a config's learning rate is for; 0 where the config does not say.
-
-    Training writes `images_per_step=[N, total]`, which holds as long as `base_batch_size` is N. Otherwise a
-    `base_batch_size` of up to one batch on one GPU leaves out accumulated batches, as mmengine does, and a
-    larger one is taken as the total: accumulation makes up for GPUs.
-    """
-    auto = cfg.get('auto_scale_lr') or {}
-    if not isinstance(auto, Mapping):
-        raise UserError(f'auto_scale_lr={auto!r} must be a dict, such as dict(base_batch_size=16)')
-    base, batch = auto.get('base_batch_size', 0), (cfg.get('train_dataloader') or {}).get('batch_size') or 0
-    if not isinstance(base, int) or isinstance(base, bool) or base < 0:
-        raise UserError(f'auto_scale_lr.base_batch_size={base!r} must be a number of images')
-    written = auto.get('images_per_step')
-    if isinstance(written, list | tuple) and len(written) == 2 and written[0] == base:
-        return written[1]
-    return base * accumulated(cfg) if base <= batch else base
-
-
-def images_per_step(runner: Runner) -> int:
-    """Returns the images per optimizer step: of a batch, times ranks, times accumulated batches."""
-    return runner.train_dataloader.batch_sampler.batch_size * get_world_size() * accumulated(runner.cfg)
 
 
 def fit_to_training(runner: Runner, plan: Plan, options: TrainOptions) -> tuple[list[str], str]:
@@ -80,6 +51,44 @@ def fit_to_training(runner: Runner, plan: Plan, options: TrainOptions) -> tuple[
     return schedule, rate
 
 
+# ---- the learning rate
+
+
+def accumulated(cfg: Mapping[str, Any]) -> int:
+    """Returns the batches per optimizer step."""
+    return (cfg.get('optim_wrapper') or {}).get('accumulative_counts', 1)
+
+
+def images_per_step(runner: Runner) -> int:
+    """Returns the images per optimizer step: of a batch, times ranks, times accumulated batches."""
+    return runner.train_dataloader.batch_sampler.batch_size * get_world_size() * accumulated(runner.cfg)
+
+
+def batch_of_lr(cfg: Mapping[str, Any]) -> int:
+    """Returns the total batch that a config's learning rate is for; 0 where the config does not say.
+
+    Training writes `images_per_step=[N, total]`, which holds as long as `base_batch_size` is N. Otherwise a
+    `base_batch_size` of up to one batch on one GPU leaves out accumulated batches, as mmengine does, and a
+    larger one is taken as the total: accumulation makes up for GPUs.
+    """
+    auto = cfg.get('auto_scale_lr') or {}
+    base, batch = auto.get('base_batch_size') or 0, (cfg.get('train_dataloader') or {}).get('batch_size') or 0
+    written_for, total = auto.get('images_per_step') or (None, None)
+    if written_for == base:
+        return total
+    return base * accumulated(cfg) if base <= batch else base
+
+
+def scaled_lr(lr: float, optimizer: str, base_batch: int, total_batch: int) -> tuple[float, str]:
+    """Scales a config's learning rate to another total batch. Returns it, and the reason in one line."""
+    if base_batch == total_batch:
+        return lr, f'the config sets it for a batch size of {base_batch}'
+    ratio, rule = total_batch / base_batch, 'linear in the batch (arXiv 1706.02677)'
+    if optimizer not in ('SGD', 'ASGD'):
+        ratio, rule = math.sqrt(ratio), 'square root of the batch (arXiv 2205.10287)'
+    return lr * ratio, f'{lr:g} is for a batch size of {base_batch}, this run has {total_batch}; {optimizer}: {rule}'
+
+
 def fit_lr(runner: Runner, plan: Plan, lr: float | None = None, by_batch: bool = False) -> str:
     """Sets the learning rate of the optimizer, and returns it with the reason; '' where the config has several.
 
@@ -94,30 +103,22 @@ def fit_lr(runner: Runner, plan: Plan, lr: float | None = None, by_batch: bool =
         raise UserError(f'optim_wrapper.optimizer.lr={old!r} is text; in YAML a number such as 1.0e-4 needs its point')
     if lr is None and not old:
         return f'{old}: as the config sets it'
-    value, reason, total = old, 'as the config sets it', images_per_step(runner)
+    value, reason, rank, total = old, 'as the config sets it', Rank.DATA, images_per_step(runner)
     by_batch = by_batch and not auto.get('enable')  # which mmengine scales by, when training begins
-    base_batch = batch_of_lr(dict(plan.recipe, auto_scale_lr=auto))
     if lr is not None:
-        value, reason = lr, '--lr'
-    elif by_batch and base_batch:
+        value, reason, rank = lr, '--lr', Rank.OPTION
+    elif by_batch and (base_batch := batch_of_lr(dict(plan.recipe, auto_scale_lr=auto))):
         value, reason = scaled_lr(old, type_name(optimizer), base_batch, total)
-    rank = Rank.DATA if lr is None else Rank.OPTION
     if not plan.set('optim_wrapper.optimizer.lr', value, rank, reason, show=False):
         value, reason = old, 'as --cfg-options set it'
     optimizer['lr'] = value
     if by_batch and auto:  # for the next run from the config of this one
         base = total // accumulated(runner.cfg)
-        with plan.step(Rank.USER, 'the batch of the rate that is written', show=False):
-            runner.cfg.auto_scale_lr.update(base_batch_size=base, images_per_step=[base, total])
-    factor = value / old if old else 1.0
+        runner.cfg.auto_scale_lr.update(base_batch_size=base, images_per_step=[base, total])
     if isinstance(runner.param_schedulers, list):
-        schedulers = [dict(scheduler) for scheduler in runner.param_schedulers]
-        for scheduler in schedulers:
-            of_lr = type_name(scheduler).endswith('LR') or scheduler.get('param_name') == 'lr'
-            keys = [key for key in _RATES if of_lr and isinstance(scheduler.get(key), int | float)]
-            scheduler.update({key: scheduler[key] * factor for key in keys})
+        schedulers = [_with_rates(scheduler, value / old if old else 1.0) for scheduler in runner.param_schedulers]
         _set_schedule(runner, plan, schedulers, rank)
-        if peaks := [f'{one["eta_max"]:.4g}' for one in runner.param_schedulers if 'eta_max' in one]:
+        if peaks := [f'{scheduler["eta_max"]:.4g}' for scheduler in runner.param_schedulers if 'eta_max' in scheduler]:
             reason += f'; the schedule goes up to {peaks[0]}'
     if auto.get('enable'):  # it leaves out accumulated batches
         batch = runner.train_dataloader.batch_sampler.batch_size * get_world_size()
@@ -126,14 +127,14 @@ def fit_lr(runner: Runner, plan: Plan, lr: float | None = None, by_batch: bool =
     return f'{value:.4g}: {reason}'
 
 
-def scaled_lr(lr: float, optimizer: str, base_batch: int, total_batch: int) -> tuple[float, str]:
-    """Scales a config's learning rate to another total batch. Returns it, and the reason in one line."""
-    if base_batch == total_batch:
-        return lr, f'the config sets it for a batch size of {base_batch}'
-    ratio, rule = total_batch / base_batch, 'linear in the batch (arXiv 1706.02677)'
-    if optimizer not in ('SGD', 'ASGD'):
-        ratio, rule = math.sqrt(ratio), 'square root of the batch (arXiv 2205.10287)'
-    return lr * ratio, f'{lr:g} is for a batch size of {base_batch}, this run has {total_batch}; {optimizer}: {rule}'
+def _with_rates(scheduler: Mapping[str, Any], factor: float) -> Scheduler:
+    """Multiplies the learning rates that a scheduler names."""
+    of_lr = type_name(scheduler).endswith('LR') or scheduler.get('param_name') == 'lr'
+    keys = [key for key in _RATES if of_lr and isinstance(scheduler.get(key), int | float)]
+    return dict(scheduler) | {key: scheduler[key] * factor for key in keys}
+
+
+# ---- the schedule
 
 
 def fit_schedule(
@@ -145,27 +146,19 @@ def fit_schedule(
     `train_cfg` of the recipe, whose length a schedule without an end has. `short_warm_up` cuts a long warm-up even
     where the length fits.
     """
-    schedulers, by_iteration = runner.param_schedulers, 'max_iters' in runner.cfg.train_cfg
-    if isinstance(schedulers, dict) and 'type' in schedulers:  # several optimizers have a dict of lists
+    schedulers = runner.param_schedulers
+    if isinstance(schedulers, dict) and 'type' in schedulers:
         schedulers = [schedulers]
     if not isinstance(schedulers, list) or not all(isinstance(scheduler, dict) for scheduler in schedulers):
         return []
-    for scheduler in schedulers:
-        for key in set(_POINTS) & set(scheduler):
-            if not isinstance(scheduler[key], int | float | None):
-                raise UserError(f'param_scheduler: {key}={scheduler[key]!r} of {type_name(scheduler)} must be a number')
     iterations, epoch_length = runner.train_loop.max_iters, len(runner.train_dataloader)
-    if by_iteration:  # a loop of iterations has no epochs that a scheduler could count
-        schedulers = [_scaled(scheduler, 1.0, epoch_length, in_iterations=True) for scheduler in schedulers]
-        runner.param_schedulers, runner.cfg.param_scheduler = schedulers, deepcopy(schedulers)
     length = made_for.get('max_iters') or made_for.get('max_epochs', 0) * epoch_length
     end, problem = schedule_end(schedulers, epoch_length, length), ''
     if end not in (None, iterations):
         ends, training = (f'iteration {i} (epoch {i / epoch_length:g})' for i in (end, iterations))
         problem = f'the learning rate schedule ends at {ends}, but training ends at {training}'
     if (problem and stretch) or short_warm_up:
-        fitted = fit_to(schedulers, iterations, epoch_length, length)
-        stretch = _set_schedule(runner, plan, fitted, Rank.DATA)
+        stretch = _set_schedule(runner, plan, fit_to(schedulers, iterations, epoch_length, length), Rank.DATA)
     if problem and not stretch:
         reports('schedule-length', text=problem)
     lines = [describe(runner.param_schedulers, iterations, epoch_length)]
@@ -183,7 +176,7 @@ def describe(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_len
     """Returns one line: the length of training, and what each scheduler does when."""
     epochs = iterations / epoch_length
     parts = [f'{epochs:g} epoch{"" if epochs == 1 else "s"} of {epoch_length} iterations']
-    for scheduler in schedulers:
+    for scheduler in [schedulers] if isinstance(schedulers, Mapping) else schedulers:
         unit = 'epoch' if scheduler.get('by_epoch', True) else 'iteration'
         if 'milestones' in scheduler:
             steps = ' and '.join(map(str, scheduler['milestones']))
@@ -246,20 +239,20 @@ def fit_to(
                 if 'T_max' in other:
                     other['T_max'] += other['begin']
                 other['begin'] = 0
-    fitted = [one for one in fitted if most > 1 or not is_warm_up(one)]
+    fitted = [scheduler for scheduler in fitted if most > 1 or not is_warm_up(scheduler)]
     return [one for one in fitted if one.get('end') is None or one['end'] > one.get('begin', 0)]
 
 
-def _scaled(scheduler: Mapping[str, Any], ratio: float, epoch_length: int, in_iterations: bool = False) -> Scheduler:
+def _scaled(scheduler: Mapping[str, Any], ratio: float, epoch_length: int) -> Scheduler:
     """All points in time of a scheduler times `ratio`, in iterations where they would not be whole epochs."""
     scaled = deepcopy(dict(scheduler))
-    if ratio == 1.0 and not in_iterations:
+    if ratio == 1.0:
         return scaled
     points = {key: [scaled[key]] for key in _POINTS if isinstance(scaled.get(key), int | float)}
     points |= {key: list(scaled[key]) for key in _LISTS if key in scaled}
     is_whole = all(abs(value * ratio - round(value * ratio)) < 1e-6 for values in points.values() for value in values)
     counts_epochs = scaled.get('by_epoch', True) and 'Plateau' not in type_name(scaled)  # this one counts validations
-    if counts_epochs and (in_iterations or not is_whole):
+    if counts_epochs and not is_whole:
         ratio *= epoch_length
         scaled['by_epoch'] = False
         scaled.pop('convert_to_iter_based', None)

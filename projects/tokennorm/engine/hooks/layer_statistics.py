@@ -1,7 +1,7 @@
-"""Statistics of normalization layers in the logs of a training run: lambda of DTN, saturation of Dynamic Tanh.
+"""Lambda of DTN in the logs of a training run.
 
 The scalars go to every visualization backend (`scalars.json`, TensorBoard, ...), not to the text log. In a model
-without such layers the hooks do nothing.
+without such layers the hook does nothing.
 """
 
 from typing import Any
@@ -11,11 +11,10 @@ from mmengine.runner import Runner
 from torch import Tensor, nn
 
 from tokennorm.engine.distributed import unwrapped
-from tokennorm.norms import DTN, DynamicTanh
+from tokennorm.norms import DTN
 from tokennorm.registry import HOOKS
 
 LAMBDA = 'lambda/'  # prefix of its scalars
-BOUND = 2.0  # of |alpha x|, as in Verma, 2026, arXiv 2604.23434: there tanh is within 4% of its limit
 
 
 def dtn_layers(model: nn.Module) -> dict[str, DTN]:
@@ -26,7 +25,7 @@ def dtn_layers(model: nn.Module) -> dict[str, DTN]:
 def lambdas_of(norm: DTN) -> dict[str, Tensor]:
     """Returns lambda per head, (heads,), by 'mean', where it is learned, and 'var'. 1 is LayerNorm's statistics."""
     logits = dict(mean=norm.mean_logit, var=norm.var_logit)
-    return {kind: logit.detach().float().sigmoid() for kind, logit in logits.items() if logit is not None}
+    return {name: logit.detach().float().sigmoid() for name, logit in logits.items() if logit is not None}
 
 
 @HOOKS.register_module()
@@ -43,7 +42,9 @@ class LambdaHook(Hook):
     priority = 'BELOW_NORMAL'
 
     def __init__(self, interval: int = 50) -> None:
-        self.interval = _checked(interval)
+        if interval < 1:
+            raise ValueError(f'interval={interval} must be at least 1')
+        self.interval = interval
 
     def before_train(self, runner: Runner) -> None:
         self._log(runner, runner.iter)
@@ -54,45 +55,9 @@ class LambdaHook(Hook):
 
     def _log(self, runner: Runner, step: int) -> None:
         scalars = {}
-        for name, norm in dtn_layers(unwrapped(runner.model)).items():
-            for kind, heads in lambdas_of(norm).items():
+        for layer, norm in dtn_layers(unwrapped(runner.model)).items():
+            for name, heads in lambdas_of(norm).items():
                 statistics = dict(mean=heads.mean(), min=heads.min(), max=heads.max())
-                scalars |= {f'{LAMBDA}{name}.{kind}.{key}': value.item() for key, value in statistics.items()}
+                scalars |= {f'{LAMBDA}{layer}.{name}.{key}': value.item() for key, value in statistics.items()}
         if scalars:
             runner.visualizer.add_scalars(scalars, step=step)
-
-
-@HOOKS.register_module()
-class SaturationHook(Hook):
-    """Logs the fraction of values with |alpha x| > 2 in every `DynamicTanh`, as `saturation/LAYER`.
-
-    Args:
-        interval: Training iterations between two entries; the first iteration has one.
-    """
-
-    def __init__(self, interval: int = 50) -> None:
-        self.interval = _checked(interval)
-
-    def before_train_iter(self, runner: Runner, *args: Any, **kwargs: Any) -> None:
-        self.scalars: dict[str, float] = {}
-        modules = unwrapped(runner.model).named_modules() if runner.iter % self.interval == 0 else ()
-        norms = [(name, module) for name, module in modules if type(module) is DynamicTanh]
-        self.handles = [norm.register_forward_pre_hook(self._measure(f'saturation/{name}')) for name, norm in norms]
-
-    def after_train_iter(self, runner: Runner, *args: Any, **kwargs: Any) -> None:
-        for handle in self.handles:
-            handle.remove()
-        if self.scalars:
-            runner.visualizer.add_scalars(self.scalars, step=runner.iter + 1)
-
-    def _measure(self, name: str) -> Any:
-        def measure(module: nn.Module, args: tuple[Tensor, ...]) -> None:
-            self.scalars[name] = (module.alpha * args[0]).detach().abs().gt(BOUND).float().mean().item()
-
-        return measure
-
-
-def _checked(interval: int) -> int:
-    if interval < 1:
-        raise ValueError(f'interval={interval} must be at least 1')
-    return interval

@@ -3,7 +3,7 @@
 import io
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -58,10 +58,7 @@ class Built:
 
     @cached_property
     def optimizer(self) -> tuple[Noting, Any]:
-        """The rules for groups of parameters, which note what was read, and the optimizer; None without such rules.
-
-        A constructor that does not know the model leaves the error in its place.
-        """
+        """The rules for groups of parameters, which note what was read, and the optimizer; None without such rules."""
         wrapper = self.cfg.get('optim_wrapper') or {}
         given = wrapper.get('paramwise_cfg') if isinstance(wrapper, Mapping) and 'optimizer' in wrapper else None
         if not given or 'train' not in self.splits:
@@ -70,11 +67,12 @@ class Built:
         # mmengine's wrapper for mixed precision needs a GPU, and does not matter here.
         plain = dict(type='OptimWrapper', optimizer=deepcopy(dict(wrapper['optimizer'])), paramwise_cfg=rules)
         plain |= {'constructor': name} if (name := wrapper.get('constructor')) else {}
-        with _silent():
-            try:
-                return rules, build_optim_wrapper(self.model, plain).optimizer
-            except NotImplementedError as error:
-                return rules, error
+        before = logging.root.manager.disable
+        logging.disable(logging.WARNING)  # training writes the lists of parameters
+        try:
+            return rules, build_optim_wrapper(self.model, plain).optimizer
+        finally:
+            logging.disable(before)
 
 
 Judge = Callable[[Built], Lines]
@@ -109,14 +107,3 @@ def verify(phase: Phase, built: Built) -> None:
 def _dicts(schedulers: Any) -> list[Mapping[str, Any]]:
     entries = schedulers if isinstance(schedulers, list) else [schedulers]
     return [entry for entry in entries if isinstance(entry, Mapping)]
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Keeps the lists of parameters out of the log: training writes them."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)

@@ -10,7 +10,7 @@ from mmdet.datasets import CocoDataset
 from mmdet.registry import DATASETS
 from mmengine.fileio import list_from_file
 
-from tokennorm.config.tree import innermost_datasets, walk
+from tokennorm.config.tree import innermost_datasets
 from tokennorm.datasets.coco.folder import read_coco_file
 from tokennorm.engine.resume.random_state import preserved_generators
 from tokennorm.engine.rules.built import Built, Lines, rule
@@ -18,9 +18,7 @@ from tokennorm.findings import refuse
 from tokennorm.messages import shorten
 from tokennorm.registry import type_name
 
-MOST_TRIED = 16  # samples: a crop may lose the objects of one
-_LEFT = re.compile(r'left|(?<![a-z])l(?![a-z])|east|(counter|anti)[- ]?(?=clockwise)')  # as in `hand_L`
-_RIGHT = dict(left='right', l='r', east='west')
+MOST_TRIED, MOST_LOOKED_AT = 16, 1000  # samples, of which a crop may lose the objects; images
 
 
 # ---- annotation files, before datasets are built from them
@@ -132,30 +130,6 @@ def _(built: Built) -> Lines:
                 yield split, f'the data numbers {moved[0]} otherwise than the data before it: {shorten(classes, 100)}'
 
 
-@rule('built', 'palette')
-def _(built: Built) -> Lines:
-    for split, dataset in built.data.items():
-        for meta, classes in _classes(dataset):
-            palette = meta.get('palette')
-            if isinstance(palette, list | tuple) and 0 < len(palette) < len(classes):
-                yield split, f'metainfo.palette has {len(palette)} colors for {len(classes)} classes'
-
-
-@rule('built', 'mirrored-classes')
-def _(built: Built) -> Lines:
-    names = {name.casefold(): name for _, classes in _classes(built.data.get('train')) for name in classes}
-    mirrored = {key: _LEFT.sub(lambda match: _RIGHT.get(match[0], ''), key) for key in names if _LEFT.search(key)}
-    pairs = [f'{names[left]} and {names[right]}' for left, right in mirrored.items() if right in names]
-    characters = [name for name in names.values() if len(name) == 1 and name.isascii()]
-    if sum(map(str.isalnum, characters)) > 7:
-        pairs.append(f'characters with their mirror images ({shorten(characters, 4)})')
-    steps = walk(built.cfg.get('train_dataloader'), 'train_dataloader')
-    flips = [name for name, step in steps if type_name(step) == 'RandomFlip' and step.get('prob') != 0]
-    if pairs and flips:
-        off = ' '.join(re.sub(r'\[(\d+)\]', r'.\1', f'{name}.prob=0') for name in flips)
-        yield 'train', f'training mirrors images, which exchanges {shorten(pairs, 3)}; off: --cfg-options {off}'
-
-
 # ---- evaluators
 
 
@@ -178,25 +152,16 @@ def _(built: Built) -> Lines:
                     yield f'{split}_evaluator', text, others
 
 
-@rule('built', 'equal-image-ids')
-def _(built: Built) -> Lines:
-    for split, dataset in built.data.items():
-        if any(hasattr(metric, 'img_ids') for metric in built.metrics.get(split, ())):
-            first: dict[Any, str] = {}
-            if equal := [name for key, name in _images(dataset) if first.setdefault(key, name) != name]:
-                yield f'{split}_dataloader', 'images with the id of another image, by which AP tells them apart', equal
-
-
 # ---- first samples
 
 
 @rule('samples', 'no-objects')
 def _(built: Built) -> Lines:
-    dataset = built.data['train']
-    parts = list(innermost_datasets(dataset))
-    is_whole = sum(map(len, parts)) <= len(dataset) and all(0 < len(part) <= 1000 for part in parts)
-    known = is_whole and all(hasattr(part, 'get_data_info') and 'instances' in part.get_data_info(0) for part in parts)
-    if known and not any(True for part in parts for _ in _annotated(part)):
+    parts = list(innermost_datasets(built.data['train']))
+    has_infos = all(hasattr(part, 'get_data_info') and 0 < len(part) <= MOST_LOOKED_AT for part in parts)
+    is_whole = sum(map(len, parts)) <= len(built.data['train'])
+    known = has_infos and is_whole and all('instances' in part.get_data_info(0) for part in parts)
+    if known and not any(_with_objects(part) for part in parts):
         names = shorten((getattr(parts[0], 'metainfo', None) or {}).get('classes') or ())
         yield 'train', f'no training image has an object of the classes {names}: are they those of the annotations?'
 
@@ -206,29 +171,33 @@ def _(built: Built) -> Lines:
     """An augmentation whose sizes do not fit each other, such as a border wider than the mosaic that it cuts."""
     dataset = built.data['train']
     for part in getattr(dataset, 'datasets', [dataset]):  # of several files
-        inner = next(iter(innermost_datasets(part)))
-        if not hasattr(inner, 'get_data_info') or not hasattr(inner, 'pipeline'):
-            continue
-        images = [index for index in islice(_annotated(inner), MOST_TRIED) if index < len(part)]
-        tried = list(islice(cycle(images), MOST_TRIED))  # a few images several times: a crop may lose the objects
-        with preserved_generators():
+        inner = next(innermost_datasets(part))
+        if hasattr(inner, 'get_data_info') and hasattr(inner, 'pipeline'):
+            images = [index for index in _with_objects(inner)[:MOST_TRIED] if index < len(part)]
+            tried = list(islice(cycle(images), MOST_TRIED))  # a few images several times: a crop may lose the objects
             refetches, inner.max_refetch = getattr(inner, 'max_refetch', 0), 0  # no other images in their place
-            has_objects = any(_keeps_objects(part, index) for index in tried)
+            with preserved_generators():
+                is_lost = tried and not any(_has_objects(part, index) for index in tried)
             inner.max_refetch = refetches
-        if tried and not has_objects:
-            text = (
-                f'the training pipeline leaves no object in {len(tried)} samples of {len(images)} images with objects'
-            )
-            yield 'train', text, _steps(part)
+            if is_lost:
+                steps = _transforms(part) if part is inner else _transforms(part) + _transforms(inner)
+                text = f'the training pipeline leaves no object in {len(tried)} samples of images with objects'
+                yield 'train', text, steps
 
 
-def _annotated(part: Any) -> Iterator[int]:
-    for index in range(min(len(part), 1000)):
-        if any(not entry.get('ignore_flag') for entry in part.get_data_info(index).get('instances') or ()):
-            yield index
+def _transforms(dataset: Any) -> list[str]:
+    pipeline = getattr(dataset, 'pipeline', ())
+    return [type(step).__name__ for step in getattr(pipeline, 'transforms', pipeline)]
 
 
-def _keeps_objects(dataset: Any, index: int) -> bool:
+def _with_objects(dataset: Any) -> list[int]:
+    """Returns the indices of images with objects that are trained on, among the first ones."""
+    infos = (dataset.get_data_info(index) for index in range(min(len(dataset), MOST_LOOKED_AT)))
+    objects = [[entry for entry in info.get('instances') or () if not entry.get('ignore_flag')] for info in infos]
+    return [index for index, entries in enumerate(objects) if entries]
+
+
+def _has_objects(dataset: Any, index: int) -> bool:
     """Returns whether a sample has objects, or is of a kind that has none."""
     try:
         objects = getattr(dataset[index].get('data_samples'), 'gt_instances', None)
@@ -237,13 +206,3 @@ def _keeps_objects(dataset: Any, index: int) -> bool:
             return False
         raise
     return objects is None or len(objects) > 0
-
-
-def _steps(dataset: Any) -> list[str]:
-    """Returns the names of all transforms of a dataset and of those inside it."""
-    steps = []
-    while dataset is not None:
-        pipeline = getattr(dataset, 'pipeline', ())
-        steps += [type(step).__name__ for step in getattr(pipeline, 'transforms', pipeline)]
-        dataset = getattr(dataset, 'dataset', None)
-    return steps

@@ -1,9 +1,6 @@
 """Rules about models and their weights, and about checkpoints."""
 
 import math
-from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,11 +13,7 @@ from tokennorm.checkpoints.reading import common_meta
 from tokennorm.config.tree import walk
 from tokennorm.engine.rules.built import Built, Lines, rule
 from tokennorm.messages import shorten
-from tokennorm.plan.image_size import short_side
-from tokennorm.registry import type_name
 
-IMAGENET_PIXELS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and standard deviation of RGB, from 0 to 1
-SAME_PIXELS = 3  # difference, of 255, of a mean or standard deviation that does not matter
 MOST_LOST = 0.1  # a score threshold that costs hardly any AP
 LEAST_FITTING = 0.5  # of the tensors of a backbone
 
@@ -84,25 +77,6 @@ def _(built: Built) -> Lines:
             yield f'model.{head}', f'the strides of its anchors are {strides}, those of the feature maps {of_maps}'
 
 
-@rule('built', 'few-positions')
-def _(built: Built) -> Lines:
-    model, size = built.model, short_side(built.cfg)
-    if size is None or not getattr(model, 'as_two_stage', False) or not hasattr(model, 'num_feature_levels'):
-        return
-    steps = [step for _, step in walk(built.cfg.get('train_dataloader')) if 'Resize' in type_name(step)]
-    scales = [scale for step in steps for scale in step.get('scales') or [step.get('scale')]]
-    least = min([size, *(min(scale) for scale in scales if isinstance(scale, list | tuple))])
-
-    def positions(side: float) -> int:  # of square images, on maps of strides up to 64
-        return sum(math.ceil(side / 2**i) ** 2 for i in range(7 - model.num_feature_levels, 7))
-
-    if positions(least) < model.num_queries:
-        enough = next(side for side in range(size, 2**14) if positions(side * least / size) >= model.num_queries)
-        few = f'images of {least} x {least} pixels, the smallest of training, have {positions(least)} positions'
-        ways = f'--image-size {-(-enough // 32) * 32} or more, or --cfg-options model.num_queries={positions(least)}'
-        yield f'model.num_queries={model.num_queries}', f'{few}: use {ways}'
-
-
 # ---- weights
 
 
@@ -123,42 +97,6 @@ def _(built: Built) -> Lines:
 def _(built: Built) -> Lines:
     if getattr(_random_backbone(built), 'frozen_stages', 0) < 0:
         yield ()
-
-
-@rule('built', 'other-pixels')
-def _(built: Built) -> Lines:
-    """Half of timm's ViTs have a mean and standard deviation of 0.5; YOLOX and RTMDet have BGR pixels."""
-    backbone, given = getattr(built.model, 'backbone', None), getattr(built.model, 'data_preprocessor', None)
-    init_cfg = getattr(backbone, 'init_cfg', None)
-    weights = init_cfg.get('checkpoint') if isinstance(init_cfg, Mapping) else None
-    if not isinstance(backbone, Backbone) or not weights or built.cfg.get('load_from') or 'train' not in built.splits:
-        return
-    model_name = built.cfg['model']['backbone'].get('model_name')
-    if (wanted := _pixels(type(backbone).__name__, model_name, str(weights))) is None:
-        return
-    mean, std = getattr(given, 'mean', torch.zeros(3)).flatten(), getattr(given, 'std', torch.ones(3)).flatten()
-    values = [*mean.tolist(), *std.tolist()]
-    is_rgb = getattr(given, '_channel_conversion', False) or getattr(given, 'to_rgb', False)  # files are read as BGR
-    near = all(abs(a - b) <= SAME_PIXELS for a, b in zip(values, wanted, strict=False))
-    if len(values) == len(wanted) and not (near and is_rgb):  # not with one channel
-        text = f'RGB pixels of mean={wanted[:3]} and std={wanted[3:]}, and data_preprocessor gives others'
-        yield f'weights of {model_name or type(backbone).__name__}', f'{weights} is probably for {text}'
-
-
-def _pixels(class_name: str, model_name: str | None, weights: str) -> list[float] | None:
-    """Returns mean and standard deviation, up to 255, that published weights are for, or None."""
-    known = (
-        IMAGENET_PIXELS
-        if class_name in ('PVT', 'PVTv2', 'Swin') or (not model_name and 'deit' in Path(weights).name)
-        else None
-    )
-    for name in (weights, str(model_name)) if known is None else ():
-        with suppress(RuntimeError, ImportError):  # a tag that the model does not have, such as the suffix of a file
-            from timm import get_pretrained_cfg
-
-            published = get_pretrained_cfg(name.rpartition('timm/')[2])
-            known = known or (published and (published.mean, published.std))
-    return known and [round(255 * value, 2) for values in known for value in values]
 
 
 @rule('built', 'low-scores')

@@ -1,15 +1,13 @@
 """Rules about optimizers, hooks, metrics, loops and schedules."""
 
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import Any
 
 from mmdet.evaluation import CocoMetric as MMDetCocoMetric
-from mmengine.runner import EpochBasedTrainLoop, ValLoop
+from mmengine.runner import ValLoop
 
 from tokennorm.checkpoints.reading import common_meta
 from tokennorm.config.noting import Noting
-from tokennorm.engine.resume.random_state import preserved_generators
 from tokennorm.engine.rules.built import Built, Lines, rule
 from tokennorm.evaluation.average_precision import COCO_AP, COCO_AR
 from tokennorm.evaluation.coco_metric import CocoMetric
@@ -22,21 +20,13 @@ _FROM_0 = ('switch_epoch', 'num_last_epochs')
 _PARAMWISE = 'optim_wrapper.paramwise_cfg'
 
 
-@rule('config', 'unread-preprocessor')
-def _(built: Built) -> Lines:
-    outer = built.cfg.get('data_preprocessor') or {}
-    inner = built.cfg['model'].get('data_preprocessor') or outer
-    if any(value != inner.get(key) for key, value in outer.items()):
-        yield ()
-
-
 # ---- optimizer
 
 
 @rule('built', 'unread-paramwise')
 def _(built: Built) -> Lines:
     rules, optimizer = built.optimizer
-    if optimizer is None or isinstance(optimizer, Exception):
+    if optimizer is None:
         return
     for key in rules.unread():
         yield _PARAMWISE, f'nothing reads {key}{did_you_mean(key, rules.asked)}'
@@ -49,30 +39,11 @@ def _(built: Built) -> Lines:
 
 @rule('built', 'idle-custom-keys')
 def _(built: Built) -> Lines:
-    rules, optimizer = built.optimizer
-    idle = dict.get(rules, 'custom_keys', Noting()).unread()
-    if idle and not isinstance(optimizer, Exception):
+    if idle := dict.get(built.optimizer[0], 'custom_keys', Noting()).unread():
         yield f'{_PARAMWISE}.custom_keys', '', [repr(key) for key in idle]
 
 
-@rule('built', 'layer-decay')
-def _(built: Built) -> Lines:
-    if isinstance(built.optimizer[1], NotImplementedError):
-        constructor, backbone = built.cfg['optim_wrapper']['constructor'], type(built.model.backbone).__name__
-        yield f'optim_wrapper.constructor={constructor}', f'it does not know the backbone {backbone}'
-
-
 # ---- hooks
-
-
-@rule('built', 'switch-hook')
-def _(built: Built) -> Lines:
-    needs = dict(switch_pipeline='pipeline', skip_type_keys='update_skip_type_keys')  # an attribute of hook and dataset
-    dataset = built.data.get('train')
-    for hook in built.hooks if dataset is not None else ():
-        if lacking := [need for key, need in needs.items() if hasattr(hook, key) and not hasattr(dataset, need)]:
-            text = f'it would change nothing in the {type(dataset).__name__} of train, which has no {lacking[0]}'
-            yield f'custom_hooks, {type(hook).__name__}', text
 
 
 @rule('built', 'late-stages')
@@ -119,13 +90,8 @@ def _watched(built: Built) -> Iterator[tuple[str, str]]:
         for name in [*(getattr(hook, 'key_indicators', None) or ()), getattr(hook, 'monitor', None)]:
             if isinstance(name, str) and name != 'auto':
                 yield type(hook).__name__, name
-    yield from (
-        (type_name(plateau), plateau.get('monitor', 'loss')) for plateau in _plateaus(built)
-    )  # mmengine's default
-
-
-def _plateaus(built: Built) -> list[Mapping[str, Any]]:
-    return [scheduler for scheduler in built.schedulers if 'Plateau' in type_name(scheduler)]
+    plateaus = [scheduler for scheduler in built.schedulers if 'Plateau' in type_name(scheduler)]
+    yield from ((type_name(plateau), plateau.get('monitor', 'loss')) for plateau in plateaus)  # mmengine's default
 
 
 @rule('built', 'unknown-metric')
@@ -134,14 +100,6 @@ def _(built: Built) -> Lines:
         for where, name in _watched(built):
             if name not in known:
                 yield where, f'validation has no metric {name}{did_you_mean(name, known)}; there are {", ".join(known)}'
-
-
-@rule('built', 'plateau-rule')
-def _(built: Built) -> Lines:
-    for scheduler in _plateaus(built):
-        monitor = scheduler.get('monitor', 'loss')
-        if monitor in _known_metrics(built) and scheduler.get('rule', 'less') != 'greater':
-            yield 'param_scheduler', f'{type_name(scheduler)} would reduce the rate while {monitor} rises'
 
 
 @rule('built', 'no-mask-head')
@@ -160,17 +118,6 @@ def _(built: Built) -> Lines:
     if 'train' in built.loops and not len(loader := built.loops['train'].dataloader):
         batch = loader.batch_sampler.batch_size
         yield 'train_dataloader', f'{len(loader.dataset)} images give no batch of {batch} with drop_last'
-
-
-@rule('built', 'endless-sampler')
-def _(built: Built) -> Lines:
-    loop = built.loops.get('train')
-    sampler = getattr(getattr(getattr(loop, 'dataloader', None), 'batch_sampler', None), 'sampler', None)
-    if isinstance(loop, EpochBasedTrainLoop) and hasattr(sampler, '__len__'):
-        with preserved_generators():
-            drawn = sum(1 for _ in islice(iter(sampler), len(sampler) + 1))
-        if drawn > len(sampler):
-            yield f'train_dataloader.sampler={type(sampler).__name__}', 'it never ends an epoch, and epochs are counted'
 
 
 @rule('schedule', 'endless-warm-up')
