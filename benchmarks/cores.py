@@ -83,7 +83,7 @@ def train(args: argparse.Namespace) -> None:
     from mmengine.runner import Runner
     from torch import distributed
 
-    from tokennorm.cli.command import import_openmmlab
+    from tokennorm.commands.importing import import_openmmlab
 
     import_openmmlab()
     from tokennorm.engine.distributed import use_device

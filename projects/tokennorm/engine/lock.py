@@ -25,7 +25,7 @@ def locked_work_dir(work_dir: str | Path) -> Iterator[None]:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # unlike that of flock, not inherited by data workers
         except (BlockingIOError, PermissionError):
             raise UserError(
-                f'{work_dir} is in use by another training run. Wait for its end, or use another --work-dir'
+                f'{work_dir} is in use by another training run. Wait for its end, or use another --out'
             ) from None
         except (ImportError, OSError):  # Windows, or a file system without locks
             pass

@@ -30,7 +30,7 @@ class Options:
     """Options of `tokennorm predict`."""
 
     score_thr: float | None = None  # lowest score that is drawn; 0.3, or, with thresholds, those
-    thresholds: str | None = None  # 'best', a number or a file: lowest scores that are kept, and drawn
+    thresholds: str | float | Path | None = None  # 'best', a number or a file: lowest scores that are kept, and drawn
     classes: list[str] = field(default_factory=list)  # names of those that are kept; none is all
     tiles: int | None = None  # side in pixels
     overlap: float = 0.2  # of tiles

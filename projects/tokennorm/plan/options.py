@@ -30,7 +30,7 @@ MODEL_NAMES = {  # --model: configs for boxes and for masks; {} is '', '-dtn', '
 }
 
 
-_PATHS = ('config', 'data', 'init', 'resume', 'work_dir')
+_PATHS = ('config', 'data', 'init', 'resume', 'out')
 
 
 def option(group: str, text: str, default: Any = None, **argument: Any) -> Any:
@@ -109,8 +109,10 @@ class TrainOptions:
         metavar='bf16|fp16',
     )
     launcher: str = option('hardware', 'job launcher', 'none', choices=('none', 'pytorch', 'slurm', 'mpi'))
-    work_dir: str | Path | None = option(
-        'output', 'directory of logs, checkpoints and reports; default: as in the config, or work_dirs/NAME'
+    out: str | Path | None = option(
+        'output',
+        'work directory, of logs, checkpoints and reports; default: as in the config, or work_dirs/NAME',
+        metavar='DIR',
     )
     checkpoint_interval: int | None = integer(
         'output', 'iterations between two checkpoints; default: as in the config, mostly an epoch', 1, 10**9
