@@ -87,10 +87,10 @@ def train(args: argparse.Namespace) -> None:
 
     import_openmmlab()
     from tokennorm.engine.distributed import use_device
-    from tokennorm.engine.options import TrainOptions
     from tokennorm.engine.runner import build_runner, run
     from tokennorm.engine.training import plan_training
     from tokennorm.findings import Findings, judging
+    from tokennorm.plan.options import TrainOptions
 
     ranks = args.ranks[0]
 

@@ -11,8 +11,8 @@ from typing import Any
 from tokennorm.cli.command import Parser
 from tokennorm.commands.opening import EXPORTED
 from tokennorm.config.detectors import is_detector, written_configs
-from tokennorm.plan.options import TrainOptions
 from tokennorm.files import in_home
+from tokennorm.plan.options import TrainOptions
 
 INPUTS = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.mp4', '.avi', '.mov', '.mkv', '.onnx', '.xml')
 GROUPS = ('model', 'data', 'schedule', 'hardware', 'output', 'findings')

@@ -12,9 +12,9 @@ from dataclasses import fields
 from tokennorm.cli.arguments import add_options_argument, add_training_options, add_work_dir
 from tokennorm.cli.command import Parser, add_json, command, show
 from tokennorm.commands.train import train_with
-from tokennorm.plan.options import TrainOptions
 from tokennorm.environment import available_cores
 from tokennorm.messages import UserError
+from tokennorm.plan.options import TrainOptions
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

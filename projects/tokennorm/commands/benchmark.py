@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokennorm.commands.checks import check_choice, path_of, texts_of
+from tokennorm.commands.checks import check_choice, path_of, paths_of, texts_of
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.opening import EXPORTED, name_detector
 from tokennorm.commands.result import Result
@@ -60,18 +60,16 @@ def benchmark(
         cfg_options: Entries of the config to set.
     """
     named = name_detector(detector, checkpoint, cfg_options)
-    names = [str(path_of('files', one)) for one in ([files] if isinstance(files, str | Path) else files)]
+    names = list(map(str, paths_of('files', files)))
     data, allow = path_of('--data', data), texts_of('--allow', allow)
     check_choice('--split', split, SPLITS)
-    if not names:
-        raise UserError('name at least one .onnx or .xml file of `tokennorm export`')
     if other := [name for name in names if not name.endswith(EXPORTED)]:
         raise UserError(f'{other[0]} must be an .onnx or .xml file of `tokennorm export`')
     import_openmmlab()
-    from tokennorm.plan.data import find_detection_data
     from tokennorm.export.measure import measure
     from tokennorm.inference.detector import TorchDetector
     from tokennorm.inference.runtime import ExportedDetector, ImageError, ModelFileError
+    from tokennorm.plan.data import find_detection_data
 
     with judging(Findings(allow, strict)) as found, user_errors(ImageError, ModelFileError):
         images = find_detection_data(data, (split,), where='--data: ')[split]

@@ -9,8 +9,8 @@ from tokennorm.commands.checks import check_at_least_one, path_of, texts_of
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.result import Result
 from tokennorm.config.paths import config as config_path
-from tokennorm.plan.options import check_data
 from tokennorm.findings import Finding, Findings, judging
+from tokennorm.plan.options import check_data
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ def check(
     from tokennorm.console import say
     from tokennorm.datasets.coco.inspection import inspect_splits
     from tokennorm.datasets.drawing import contact_sheet
-    from tokennorm.plan.data import find_detection_data
     from tokennorm.files import make_output_dir
+    from tokennorm.plan.data import find_detection_data
 
     with judging(found):
         splits = find_detection_data(data)

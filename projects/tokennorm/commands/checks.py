@@ -21,6 +21,14 @@ def optional_path(name: str, value: Any) -> Path | None:
     return None if value is None else path_of(name, value)
 
 
+def paths_of(name: str, value: Any) -> list[Path]:
+    """Returns a path, or a list or tuple of paths, as a list; at least one."""
+    values = [value] if isinstance(value, str | Path) else value
+    if not isinstance(values, list | tuple) or not values:
+        raise UserError(f'{name} {value!r:.80} must be a path, or a list of paths')
+    return [path_of(name, one) for one in values]
+
+
 def texts_of(name: str, value: Any) -> list[str]:
     """Returns a text, or several, as a list."""
     values = [value] if isinstance(value, str) or not isinstance(value, Iterable) else list(value)

@@ -85,11 +85,11 @@ def export(
     check_output_file(out)
     import_openmmlab()
     from tokennorm.datasets.image_files import list_images
-    from tokennorm.plan.data import find_detection_data
     from tokennorm.export.detector import WholeDetector
     from tokennorm.export.writing import check_packages, describe, export_detector
     from tokennorm.inference.detector import TorchDetector
     from tokennorm.inference.runtime import ImageError, ThresholdError
+    from tokennorm.plan.data import find_detection_data
     from tokennorm.report.card import Card, report_of, write_card
 
     images = None

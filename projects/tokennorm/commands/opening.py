@@ -6,8 +6,8 @@ from typing import Any
 
 from tokennorm.commands.checks import check_mapping, path_of
 from tokennorm.config.detectors import Named, detector_files
-from tokennorm.plan.options import check_config
 from tokennorm.messages import UserError
+from tokennorm.plan.options import check_config
 
 EXPORTED = ('.onnx', '.xml')
 

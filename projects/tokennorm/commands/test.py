@@ -9,10 +9,10 @@ from tokennorm.commands.checks import check_choice, optional_path, texts_of
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.opening import name_detector
 from tokennorm.commands.result import Result
-from tokennorm.plan.options import check_data
 from tokennorm.files import check_output_file
 from tokennorm.findings import Findings, judging
 from tokennorm.messages import UserError
+from tokennorm.plan.options import check_data
 from tokennorm.ranks import is_first_process, print_once
 
 
@@ -91,13 +91,13 @@ def test(
         from tokennorm.config.build_errors import build_errors
         from tokennorm.config.tree import is_classifier
         from tokennorm.drawing import names_for_matplotlib
-        from tokennorm.plan.data import use_data_folder
         from tokennorm.engine.distributed import end_together
         from tokennorm.engine.hooks.summary import describe_data
-        from tokennorm.plan.recipe import open_plan
         from tokennorm.engine.runner import build_runner
         from tokennorm.evaluation.tta import use_tta
         from tokennorm.inference.embedded_config import embedded_config
+        from tokennorm.plan.data import use_data_folder
+        from tokennorm.plan.recipe import open_plan
         from tokennorm.plan.trained import use_trained_anchors, use_trained_size
 
         is_local = Path(named.checkpoint).exists()

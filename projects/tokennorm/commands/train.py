@@ -8,8 +8,8 @@ from typing import Any
 
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.result import Result
-from tokennorm.plan.options import TrainOptions
 from tokennorm.messages import UserError, did_you_mean
+from tokennorm.plan.options import TrainOptions
 
 
 @dataclass(frozen=True)
