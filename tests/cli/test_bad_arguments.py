@@ -93,12 +93,12 @@ CASES = [
     ([*PREDICT[:3], ''], 'empty argument after .*model.pth'),
     ([*PREDICT, '--out='], 'empty argument after cpu'),
     ([*TRAIN, '--data', ''], 'empty argument after --data'),
-    *[([*PREDICT, '--score-thr', value], '--score-thr .* must be from 0 to 1') for value in ('nan', '2')],
+    *[([*PREDICT, '--score-thr', value], '--score-thr .* must be a number from 0 to 1') for value in ('nan', '2')],
     *[
         ([*PREDICT, f'--{name}', '0'], f'--{name} 0 must be an integer of at least 1')
         for name in ('batch-size', 'tiles', 'every')
     ],
-    ([*PREDICT, '--overlap', 'nan'], '--overlap nan must be from 0 to 1'),
+    ([*PREDICT, '--overlap', 'nan'], '--overlap nan must be a number from 0 to 1'),
     ([*PREDICT, '--overlap', '1'], '--overlap 1 must be below 1'),
     # Outputs that cannot be written, before anything long begins.
     ([*TEST, '--out', '@/file/x.pkl'], 'cannot write to the folder .*file: .*choose another'),

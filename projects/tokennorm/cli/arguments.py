@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.cli.command import Parser
-from tokennorm.commands.opening import EXPORTED
+from tokennorm.commands.opening import EXPORTED, INPUTS
 from tokennorm.config.detectors import is_detector, written_configs
 from tokennorm.files import in_home
 from tokennorm.plan.options import TrainOptions
 
-INPUTS = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.mp4', '.avi', '.mov', '.mkv', '.onnx', '.xml')
 GROUPS = ('model', 'data', 'schedule', 'hardware', 'output', 'findings')
 
 
@@ -72,7 +71,7 @@ def _is_input(word: str, exported: bool) -> bool:
         return False
     if path.is_dir():
         return not written_configs(path)
-    return path.is_file() or path.suffix.lower() in INPUTS or '://' in word or word.isdecimal()
+    return path.is_file() or word.lower().endswith((*INPUTS, *EXPORTED)) or '://' in word or word.isdecimal()
 
 
 def take_back(args: argparse.Namespace, following: str) -> None:

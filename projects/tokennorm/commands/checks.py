@@ -46,7 +46,7 @@ def check_at_least_one(name: str, value: Any) -> None:
 def check_fraction(name: str, value: Any) -> None:
     """Raises `UserError` for a value that is not a number from 0 to 1."""
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value <= 1:
-        raise UserError(f'{name} {value!r} must be from 0 to 1')
+        raise UserError(f'{name} {value!r} must be a number from 0 to 1')
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:

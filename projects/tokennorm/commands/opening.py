@@ -10,6 +10,7 @@ from tokennorm.messages import UserError
 from tokennorm.plan.options import check_config
 
 EXPORTED = ('.onnx', '.xml')
+INPUTS = ('.jpg', '.jpeg', '.png', '.bmp', '.tif', '.tiff', '.webp', '.mp4', '.avi', '.mov', '.mkv')
 
 
 def is_exported(model: Any) -> bool:
@@ -32,6 +33,8 @@ def name_detector(detector: Any, checkpoint: str | Path | None, cfg_options: Map
         )
     options = dict(cfg_options or {})
     if isinstance(detector, str | Path):
+        if str(detector).lower().endswith(INPUTS):
+            raise UserError(f'{detector} is not a detector: name one before it, such as a work directory')
         config, found = detector_files(path_of('detector', detector), None if checkpoint is None else _file(checkpoint))
         if config != found:  # the config is inside
             check_config(config)

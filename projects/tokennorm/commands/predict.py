@@ -175,11 +175,14 @@ def predict(
 def _sources(path: Any) -> list[str]:
     """The inputs as texts; an index of a webcam may be an integer."""
     values = [path] if isinstance(path, str | Path | int) else path
-    if not isinstance(values, list | tuple) or not values or not all(isinstance(v, str | Path | int) for v in values):
-        raise UserError(
-            f'path must be files or a folder, not {type(path).__name__}; Detector(...)(images) takes arrays and '
-            'images of Pillow'
-        )
+    if isinstance(values, list | tuple) and not values:
+        raise UserError('path is an empty list; name images, a folder or a video')
+    for one in values if isinstance(values, list | tuple) else [path]:
+        if not isinstance(one, str | Path | int):
+            raise UserError(
+                f'path must be files or a folder, not {type(one).__name__}; Detector(...)(images) takes arrays and '
+                'images of Pillow'
+            )
     return [str(one) if isinstance(one, int) or '://' in str(one) else str(path_of('path', one)) for one in values]
 
 

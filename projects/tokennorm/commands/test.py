@@ -72,7 +72,7 @@ def test(
     data, predictions = optional_path('--data', data), optional_path('--predictions', predictions)
     check_choice('--launcher', launcher, ('none', 'pytorch', 'slurm', 'mpi'))
     check_data(data)
-    if out is not None and out.suffix == '.json':
+    if out is not None and out.suffix in ('.json', '.pkl', '.pickle'):
         raise UserError(f'--out {out} must be a folder; --predictions writes a .pkl file')
     if predictions is not None:
         if predictions.suffix not in ('.pkl', '.pickle'):

@@ -204,8 +204,8 @@ def predict(predictor: Predictor, source: InputImages, out: Path) -> Results:
     except KeyboardInterrupt:  # the end of a webcam or a stream
         results.interrupted = True
     finally:
-        progress.close()
         results.close()
+        progress.close()
     return results
 
 
@@ -239,7 +239,7 @@ class Progress:
 
     def __init__(self, count: int) -> None:
         self.of_all = f' of {count}' if count else ''
-        self.terminal = sys.stdout.isatty()
+        self.terminal = sys.stdout is not None and sys.stdout.isatty()
         self.due = time.monotonic() + _EVERY
         self.done = self.shown = 0
 

@@ -219,7 +219,7 @@ def console_handlers(logger: logging.Logger) -> list[logging.StreamHandler]:
 
 def has_terminal() -> bool:
     """Returns whether the output is a terminal in which a line can be replaced; a notebook is none."""
-    return sys.stdout.isatty() and Console().is_interactive
+    return sys.stdout is not None and sys.stdout.isatty() and Console().is_interactive
 
 
 def validations_left(done: int, end: int, begin: int, interval: int) -> int:
