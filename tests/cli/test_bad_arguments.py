@@ -58,6 +58,15 @@ TIMM = 'retinanet_dinov3-vit-s_sfp_1x_coco'
 EXPORT = ['export', CONFIG, '@/model.pth']
 CASES = [
     # A usage error names the argument and where the arguments are listed.
+    (
+        ['predict', 'photo.jpg'],
+        'photo.jpg is not a detector: name one before it, `tokennorm predict WORK_DIR photo.jpg`',
+    ),
+    (['predict', '--out', '@/o', 'photo.jpg'], 'photo.jpg is not a detector'),
+    (['predict', '@/images'], 'images is not a detector: name one before it'),
+    (['predict', 'a.jpg', 'b.jpg'], 'a.jpg is not a detector: name one before it'),
+    (['benchmark', 'd.onnx', '--data', '@/data'], 'd.onnx is not a detector: name one before it'),
+    (['predict', CONFIG], 'the following arguments are required: PATH'),
     (['compare'], r'required: first, second; `.*--help` lists the arguments'),
     (['train'], 'a config is needed, or --data DIR'),
     ([*TRAIN, '--nope'], 'unrecognized arguments: --nope'),

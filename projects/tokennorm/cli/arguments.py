@@ -54,12 +54,12 @@ def add_options_argument(parser: argparse.ArgumentParser) -> None:
 
 def add_detector_arguments(parser: Parser, exported: bool = False) -> None:
     """Adds a detector: a work directory or a published detector, or a config and a checkpoint; or an exported file."""
-    file = ', or an exported file' * exported
+    names = 'work directory of a training run, or one of `tokennorm weights`' + ', or an exported file' * exported
     parser.is_input = lambda word: _is_input(word, exported)
     parser.add_argument(
         'detector',
         metavar='DETECTOR',
-        help=f'work directory of a training run, or one of `tokennorm weights`{file}; or a config, followed by CHECKPOINT',
+        help=f'{names}; or a config, followed by CHECKPOINT',
     )
     checkpoint = 'checkpoint of a config; default: the best of the work directory'
     parser.add_argument('checkpoint', metavar='CHECKPOINT', nargs='?', help=checkpoint)
