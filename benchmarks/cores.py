@@ -83,14 +83,14 @@ def train(args: argparse.Namespace) -> None:
     from mmengine.runner import Runner
     from torch import distributed
 
-    from tokennorm.cli.command import import_openmmlab
+    from tokennorm.commands.importing import import_openmmlab
 
     import_openmmlab()
     from tokennorm.engine.distributed import use_device
-    from tokennorm.plan.options import TrainOptions
     from tokennorm.engine.runner import build_runner, run
     from tokennorm.engine.training import plan_training
     from tokennorm.findings import Findings, judging
+    from tokennorm.plan.options import TrainOptions
 
     ranks = args.ranks[0]
 

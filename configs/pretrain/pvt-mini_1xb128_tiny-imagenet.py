@@ -3,7 +3,7 @@
 4 epochs take 31 to 36 minutes of processor time on an AMD EPYC. Use it with `--data DIR`; it takes folders of your own
 classes, too. Then train a detector from it:
 
-    tokennorm train pvt-mini_1xb128_tiny-imagenet --data CLASSES --work-dir pretrained
+    tokennorm train pvt-mini_1xb128_tiny-imagenet --data CLASSES --out pretrained
     tokennorm train retinanet_pvt-mini_fpn --data DIR --init pretrained
 """
 

@@ -2,25 +2,54 @@
 
 Importing the package imports nothing else: `tokennorm.norms`, `replace_norms` and `replace_stem` need torch and einops,
 `tokennorm.backbones` also mmengine, which imports `tokennorm.registry` when a config has `type='tokennorm.PVT'`.
-`train` needs the OpenMMLab packages, and so does `Detector`, except for exported files.
+`Detector` and the functions of the commands, such as `train`, need the OpenMMLab packages, and for exported files
+`Detector` and `predict` need none of them.
 """
 
 import sys
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokennorm.config.paths import config
-from tokennorm.environment import import_mmdet
 from tokennorm.version import __version__
 
+if TYPE_CHECKING:  # what `__getattr__` imports
+    from tokennorm.commands.benchmark import benchmark
+    from tokennorm.commands.check import check
+    from tokennorm.commands.compare import compare
+    from tokennorm.commands.detector import Detector
+    from tokennorm.commands.predict import predict
+    from tokennorm.commands.publish import publish
+    from tokennorm.commands.split import split
+    from tokennorm.commands.test import test
+    from tokennorm.commands.train import train
+    from tokennorm.replace import replace_norms, replace_stem
+
 _LAZY = dict(
-    Detector='tokennorm.inference.opening:Detector',
-    replace_norms='tokennorm.replace:replace_norms',
-    replace_stem='tokennorm.replace:replace_stem',
-    train='tokennorm.engine.training:train',
+    Detector='tokennorm.commands.detector',
+    replace_norms='tokennorm.replace',
+    replace_stem='tokennorm.replace',
+    **{
+        name: f'tokennorm.commands.{name}'
+        for name in ('benchmark', 'check', 'compare', 'predict', 'publish', 'split', 'test', 'train')
+    },
 )
 
-__all__ = ['Detector', '__version__', 'config', 'replace_norms', 'replace_stem', 'train']
+__all__ = [
+    'Detector',
+    '__version__',
+    'benchmark',
+    'check',
+    'compare',
+    'config',
+    'predict',
+    'publish',
+    'replace_norms',
+    'replace_stem',
+    'split',
+    'test',
+    'train',
+]
 
 if 'mmengine.config.utils' in sys.modules:
     import_module('tokennorm.registry')  # mmengine then finds configs by `tokennorm::`
@@ -29,7 +58,8 @@ if 'mmengine.config.utils' in sys.modules:
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    module, _, attribute = _LAZY[name].partition(':')
-    if name == 'train':
-        import_mmdet()
-    return getattr(import_module(module), attribute)
+    return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

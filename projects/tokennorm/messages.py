@@ -45,3 +45,7 @@ def shorten(names: Sequence[str], most: int = 8) -> str:
     """Joins the first `most` names, 'a, b, c', and says how many follow."""
     more = f' and {len(names) - most} more' if len(names) > most else ''
     return ', '.join(names[:most]) + more
+
+
+class IncompleteWarning(UserWarning):
+    """Some of the inputs were left out. The command line ends with an error instead."""

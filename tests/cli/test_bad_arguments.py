@@ -58,6 +58,15 @@ TIMM = 'retinanet_dinov3-vit-s_sfp_1x_coco'
 EXPORT = ['export', CONFIG, '@/model.pth']
 CASES = [
     # A usage error names the argument and where the arguments are listed.
+    (
+        ['predict', 'photo.jpg'],
+        'photo.jpg is not a detector: name one before it, `tokennorm predict WORK_DIR photo.jpg`',
+    ),
+    (['predict', '--out', '@/o', 'photo.jpg'], 'photo.jpg is not a detector'),
+    (['predict', '@/images'], 'images is not a detector: name one before it'),
+    (['predict', 'a.jpg', 'b.jpg'], 'a.jpg is not a detector: name one before it'),
+    (['benchmark', 'd.onnx', '--data', '@/data'], 'd.onnx is not a detector: name one before it'),
+    (['predict', CONFIG], 'the following arguments are required: PATH'),
     (['compare'], r'required: first, second; `.*--help` lists the arguments'),
     (['train'], 'a config is needed, or --data DIR'),
     ([*TRAIN, '--nope'], 'unrecognized arguments: --nope'),
@@ -93,13 +102,17 @@ CASES = [
     ([*PREDICT[:3], ''], 'empty argument after .*model.pth'),
     ([*PREDICT, '--out='], 'empty argument after cpu'),
     ([*TRAIN, '--data', ''], 'empty argument after --data'),
-    *[([*PREDICT, '--score-thr', value], '--score-thr: .* must be from 0 to 1') for value in ('nan', '2')],
-    *[([*PREDICT, f'--{name}', '0'], f'--{name}: 0 must be at least 1') for name in ('batch-size', 'tiles', 'every')],
-    ([*PREDICT, '--overlap', 'nan'], '--overlap: nan must be from 0 to 1'),
+    *[([*PREDICT, '--score-thr', value], '--score-thr .* must be a number from 0 to 1') for value in ('nan', '2')],
+    *[
+        ([*PREDICT, f'--{name}', '0'], f'--{name} 0 must be an integer of at least 1')
+        for name in ('batch-size', 'tiles', 'every')
+    ],
+    ([*PREDICT, '--overlap', 'nan'], '--overlap nan must be a number from 0 to 1'),
     ([*PREDICT, '--overlap', '1'], '--overlap 1 must be below 1'),
     # Outputs that cannot be written, before anything long begins.
     ([*TEST, '--out', '@/file/x.pkl'], 'cannot write to the folder .*file: .*choose another'),
-    ([*TEST, '--out', '@/x.json'], 'must end in .pkl'),
+    ([*TEST, '--out', '@/x.json'], 'x.json must be a folder; --predictions writes a .pkl file'),
+    ([*TEST, '--predictions', '@/x.json'], 'must end in .pkl'),
     ([*TRAIN, '--work-dir', '@/file/x'], 'cannot write to the folder .*file'),
     ([*PREDICT, '--out', '@/file/x'], 'cannot write to the folder'),
     ([*EXPORT, '@/file/x.onnx'], 'cannot write to the folder .*file'),

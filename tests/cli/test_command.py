@@ -8,7 +8,8 @@ from importlib import import_module
 import pytest
 import torch
 
-from tokennorm.cli.command import Parser, command, import_openmmlab
+from tokennorm.cli.command import Parser, command
+from tokennorm.commands.importing import import_openmmlab
 
 
 @command
@@ -49,7 +50,7 @@ def test_a_missing_package_is_one_line(monkeypatch):
 
 
 def test_packages_that_do_not_fit_each_other_are_one_line(monkeypatch):
-    monkeypatch.setattr('tokennorm.cli.command.check_mmcv_ops', lambda: [].COLOR_BGR2RGB)
+    monkeypatch.setattr('tokennorm.commands.importing.check_mmcv_ops', lambda: [].COLOR_BGR2RGB)
     with pytest.raises(SystemExit, match=r'^error: AttributeError: .*COLOR_BGR2RGB.*; `python -m .*check_env`'):
         command(lambda argv: import_openmmlab())([])
 

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from tokennorm.cli.predict import parse_args as predict_args
+from tokennorm.commands.opening import name_detector
 from tokennorm.config.detectors import config_of, detector_files
 from tokennorm.messages import UserError
 
@@ -60,12 +61,15 @@ def test_config_needs_a_checkpoint(tmp_path):
 
 def test_predict_takes_a_detector_and_paths(work_dir):
     args = predict_args([str(work_dir), 'a.jpg', 'b.jpg'])
-    assert (args.config, args.checkpoint, args.path) == (str(work_dir / 'new.py'), str(work_dir), ['a.jpg', 'b.jpg'])
+    assert (args.detector, args.checkpoint, args.path) == (str(work_dir), None, ['a.jpg', 'b.jpg'])
     assert predict_args(['retinanet_pvt-t', 'a.jpg']).path == ['a.jpg']
     args = predict_args([CONFIG, str(work_dir), 'a.jpg'])
-    assert (args.config, args.checkpoint, args.path) == (CONFIG, str(work_dir), ['a.jpg'])
+    assert (args.detector, args.checkpoint, args.path) == (CONFIG, str(work_dir), ['a.jpg'])
     for one in (str(work_dir / 'best_coco_bbox_mAP_epoch_1.pth'), 'published.safetensors'):
         args = predict_args([str(work_dir), one, 'a.jpg'])
         assert (args.checkpoint, args.path) == (one, ['a.jpg'])
+    args = predict_args([CONFIG, 'a.jpg'])
     with pytest.raises(UserError, match='After a config, name a checkpoint'):
-        predict_args([CONFIG, 'a.jpg'])
+        name_detector(args.detector, args.checkpoint, None)
+    named = name_detector(work_dir, None, {'a': 1})
+    assert (named.config, named.checkpoint, named.cfg_options) == (str(work_dir / 'new.py'), str(work_dir), dict(a=1))

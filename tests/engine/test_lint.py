@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tests.helpers.trained import CONFIG
-from tokennorm.cli.check import is_config
 from tokennorm.cli.check import main as check
+from tokennorm.commands.check import is_config
 from tokennorm.engine.lint import lint
 from tokennorm.messages import UserError
 

@@ -39,12 +39,12 @@ def test_the_list_of_options_is_frozen():
     assert [field.name for field in fields(TrainOptions)] == [
         *('config', 'data', 'image_size', 'augment', 'workers', 'model', 'norm', 'stem', 'init', 'freeze', 'epochs'),
         *('lr', 'batch_size', 'seed', 'ema', 'patience', 'auto_scale_lr', 'resume', 'device', 'amp', 'launcher'),
-        *('work_dir', 'checkpoint_interval', 'log', 'allow', 'strict', 'cfg_options'),
+        *('out', 'checkpoint_interval', 'log', 'allow', 'strict', 'cfg_options'),
     ]
 
 
 def test_paths_begin_at_home(monkeypatch, tmp_path):
     monkeypatch.setenv('HOME', str(tmp_path))
     (tmp_path / 'data').mkdir()
-    options = TrainOptions(data='~/data', work_dir=Path('~/run'), init='none')
-    assert (options.data, options.work_dir, options.init) == (f'{tmp_path}/data', tmp_path / 'run', 'none')
+    options = TrainOptions(data='~/data', out=Path('~/run'), init='none')
+    assert (options.data, options.out, options.init) == (f'{tmp_path}/data', tmp_path / 'run', 'none')

@@ -106,7 +106,7 @@ def test_commands_parse_and_their_configs_exist(page, words, monkeypatch):
     monkeypatch.setattr(sys, 'argv', words[1:2] + arguments)
     with pytest.raises(Parsed):
         run(words, arguments)
-    config = seen.get('config')
+    config = seen.get('config', seen.get('detector'))
     is_file = str(config).endswith(('.onnx', '.pth', '.safetensors'))
     is_detector = str(config).startswith(('work_dirs/', 'WORK_DIR')) or is_file
     if isinstance(config, str) and not (is_detector or config in PUBLISHED):

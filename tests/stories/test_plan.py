@@ -24,7 +24,7 @@ def data(tmp_path_factory):
 
 def planned(config, data, tmp_path, **options):
     with judging(Findings()):
-        plan, _ = plan_training(TrainOptions(config, data, work_dir=tmp_path / 'run', init='none', **options))
+        plan, _ = plan_training(TrainOptions(config, data, out=tmp_path / 'run', init='none', **options))
     return plan
 
 
@@ -72,7 +72,7 @@ def test_the_summary_is_of_what_was_built(data, tmp_path, capsys):
     sets = {'val_dataloader.dataset.pipeline.1.scale': (64, 64), ANCHORS: 8, 'train_cfg.val_interval': 1}
     sets |= {'optim_wrapper.optimizer.lr': 3e-4}
     tokennorm.train(
-        RETINANET, data, image_size=96, epochs=1, work_dir=tmp_path / 'run', init='none', workers=0, cfg_options=sets
+        RETINANET, data, image_size=96, epochs=1, out=tmp_path / 'run', init='none', workers=0, cfg_options=sets
     )
     printed = capsys.readouterr().out
     assert 'image size     short side of 64 pixels in evaluation' in printed
@@ -91,7 +91,7 @@ def test_a_written_config_keeps_what_is_allowed(data, tmp_path):
     found = Findings(['zero-instance-category'])
     assert found.allowed == {'zero-instance-category'}
     tokennorm.train(
-        RETINANET, data, epochs=1, work_dir=tmp_path / 'run', init='none', workers=0, allow=['zero-instance-category']
+        RETINANET, data, epochs=1, out=tmp_path / 'run', init='none', workers=0, allow=['zero-instance-category']
     )
     cfg = Config.fromfile(next(Path(tmp_path / 'run').glob('*.py')))
     assert cfg.allow == ['zero-instance-category']

@@ -5,10 +5,14 @@ import ast
 import re
 from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
-from tokennorm.config.detectors import detector_files, is_detector
-from tokennorm.plan.options import TrainOptions, check_config
+from tokennorm.cli.command import Parser
+from tokennorm.commands.opening import EXPORTED, INPUTS
+from tokennorm.config.detectors import is_detector, written_configs
+from tokennorm.files import in_home
+from tokennorm.plan.options import TrainOptions
 
 GROUPS = ('model', 'data', 'schedule', 'hardware', 'output', 'findings')
 
@@ -48,28 +52,40 @@ def add_options_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_detector_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds a detector: a work directory or a published detector, or a config and a checkpoint. See `use_detector`."""
+def add_detector_arguments(parser: Parser, exported: bool = False) -> None:
+    """Adds a detector: a work directory or a published detector, or a config and a checkpoint; or an exported file."""
+    names = 'work directory of a training run, or one of `tokennorm weights`' + ', or an exported file' * exported
+    parser.is_input = lambda word: _is_input(word, exported)
     parser.add_argument(
-        'config',
+        'detector',
         metavar='DETECTOR',
-        help='work directory of a training run, or one of `tokennorm weights`; or a config, followed by CHECKPOINT',
+        help=f'{names}; or a config, followed by CHECKPOINT',
     )
     checkpoint = 'checkpoint of a config; default: the best of the work directory'
     parser.add_argument('checkpoint', metavar='CHECKPOINT', nargs='?', help=checkpoint)
 
 
-def use_detector(args: argparse.Namespace, following: str = '') -> None:
-    """Sets `config` and `checkpoint` where a work directory or a published detector was named, and checks the config.
+def _is_input(word: str, exported: bool) -> bool:
+    """Whether a word is not a detector but what a command does with one: an image, a video, a folder, a webcam."""
+    path = Path(in_home(word))
+    if not word or path.suffix in ('.py', '.pth', '.safetensors') or (exported and path.suffix in EXPORTED):
+        return False
+    if path.is_dir():
+        return not written_configs(path)
+    return path.is_file() or word.lower().endswith((*INPUTS, *EXPORTED)) or '://' in word or word.isdecimal()
 
-    `following` names the list of arguments after the checkpoint, whose first one argparse takes for a checkpoint.
-    """
-    if following and is_detector(args.config) and not (args.checkpoint or '.pth').endswith(('.pth', '.safetensors')):
+
+def take_back(args: argparse.Namespace, following: str) -> None:
+    """Gives the list of arguments after the checkpoint the first one, which argparse takes for a checkpoint."""
+    is_whole = is_detector(args.detector) or args.detector.endswith(EXPORTED)
+    if is_whole and args.checkpoint is not None and not args.checkpoint.endswith(('.pth', '.safetensors')):
         getattr(args, following).insert(0, args.checkpoint)
         args.checkpoint = None
-    args.config, args.checkpoint = detector_files(args.config, args.checkpoint)
-    if args.config != args.checkpoint:  # the config is inside
-        check_config(args.config)
+
+
+def add_work_dir(parser: argparse.ArgumentParser) -> None:
+    """Adds the former name of `--out`, which `--help` does not show."""
+    parser.add_argument('--work-dir', dest='out', default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
 
 def add_training_options(

@@ -9,25 +9,16 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext, redirect_stdout, suppress
 from functools import wraps
+from inspect import signature
 from typing import Any, NoReturn
 
+from tokennorm.commands.result import Result
 from tokennorm.console import prepare_streams, say, visible
-from tokennorm.environment import (
-    OPTIONAL,
-    PACKAGES,
-    PIP,
-    Fault,
-    check_mmcv_ops,
-    import_mmdet,
-    limit_spinning,
-    remedy_of_import,
-    settle_user,
-)
+from tokennorm.environment import OPTIONAL, PACKAGES, PIP, Fault, limit_spinning
 from tokennorm.files import as_json, in_home
-from tokennorm.messages import UserError, did_you_mean
-from tokennorm.ranks import print_once
+from tokennorm.messages import IncompleteWarning, UserError, did_you_mean
+from tokennorm.ranks import is_first_process
 
-IMPORTING = 'Importing PyTorch and OpenMMLab ...'  # which takes seconds
 _FLAG = '--traceback'
 _VARIABLE = 'TOKENNORM_TRACEBACK'
 _DIGITS = re.compile(r'(\d{12})\d{30,}')  # of a number that a message need not repeat
@@ -46,7 +37,7 @@ _ADVICE = {  # for what the machine or the environment lacks, by a part of the m
 SYNONYMS = {  # of Ultralytics and mmdet
     **{'--imgsz': '--image-size', '--conf': '--score-thr', '--batch': '--batch-size', '--source': '--data'},
     **{'--weights': '--init', '--pretrained': '--init', '--lr0': '--lr', '--save-dir': '--out'},
-    **dict.fromkeys(('--project', '--name'), '--work-dir'),
+    **dict.fromkeys(('--project', '--name', '--work-dir'), '--out'),
 }
 
 
@@ -64,9 +55,12 @@ class Parser(argparse.ArgumentParser):
         self.add_argument(
             _FLAG, action='store_true', help=f'show the full traceback of an error; {_VARIABLE}=1 does the same'
         )
+        self.is_input: Callable[[str], bool] = lambda word: False  # of commands that take a detector first
+        self._words: list[str] = []
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        words, option = list(map(in_home, sys.argv[1:] if args is None else args)), ''
+        self._words = words = list(map(in_home, sys.argv[1:] if args is None else args))
+        option = ''
         for before, word in zip(['', *words], words, strict=False):
             option = word if word.startswith('--') else option
             if not word.strip() or (word.startswith('--') and word.endswith('=')):
@@ -81,12 +75,21 @@ class Parser(argparse.ArgumentParser):
         """The option of this name, or with this name in other programs; '' if there is none."""
         return next((one for one in (name, SYNONYMS.get(name, '')) if one in self._option_string_actions), '')
 
+    def _first(self) -> str:
+        """The first argument; where options come first, the last one, if it is not the value of an option."""
+        words = ['', *self._words]
+        if len(words) > 1 and not words[1].startswith('--'):
+            return words[1]
+        return '' if words[-2:][0].startswith('--') else words[-1]
+
     def error(self, message: str) -> NoReturn:
         if wrong := re.match(r'unrecognized arguments: (--[\w-]+)', message):
             same = self._option(wrong[1])
             message += f' (did you mean {same}?)' if same else did_you_mean(wrong[1], self._option_string_actions, 0.75)
         elif wrong := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
             message += did_you_mean(wrong[1], re.findall(r"[^\s',]+", wrong[2]))
+        elif message.startswith('the following arguments are required') and self.is_input(word := self._first()):
+            message = f'{word} is not a detector: name one before it, `{self.prog} WORK_DIR {word}`'
         self.exit(2, _error_line(f'error: {message}; `{self.prog} --help` lists the arguments\n'))
 
 
@@ -95,7 +98,7 @@ def _error_line(text: str) -> str:
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Adds `--json`, for `print_json`."""
+    """Adds `--json`, for `show`."""
     parser.add_argument('--json', action='store_true', help='print the result as JSON, everything else to stderr')
 
 
@@ -104,35 +107,25 @@ def print_json(value: Any) -> None:
     say(as_json(value, indent=2, default=str), file=sys.__stdout__)
 
 
+def arguments_of(function: Callable, args: argparse.Namespace) -> dict[str, Any]:
+    """Returns the arguments of a command's function."""
+    return {name: getattr(args, name) for name in signature(function).parameters}
+
+
+def show(result: Result, args: argparse.Namespace) -> None:
+    """Prints a result, in rank 0, and with `--json` its values to the standard output."""
+    if is_first_process():
+        if args.json:
+            print_json(result.as_dict())
+        if result.lines:
+            say(result)
+
+
 def positive_integer(text: str) -> int:
     """Reads an argument that must be at least 1."""
     if int(text) < 1:
         raise argparse.ArgumentTypeError(f'{text} must be at least 1')
     return int(text)
-
-
-def fraction(text: str) -> float:
-    """Reads an argument that must be from 0 to 1."""
-    if not 0 <= float(text) <= 1:
-        raise argparse.ArgumentTypeError(f'{text} must be from 0 to 1')
-    return float(text)
-
-
-def import_openmmlab() -> None:
-    """Imports PyTorch and mmdet, which takes seconds and is announced."""
-    print_once(*filter(None, [settle_user()]), IMPORTING)
-    try:
-        check_mmcv_ops()
-        import_mmdet()
-    except Fault:
-        raise
-    except Exception as error:
-        if remedy := remedy_of_import(error):
-            raise UserError(f'PyTorch and OpenMMLab cannot be imported: {error}; {remedy}') from error
-        if isinstance(error, ImportError):
-            raise
-        # of packages that do not fit each other
-        raise ImportError(f'{type(error).__name__}: {error}', name='mmdet') from error
 
 
 def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], None]:
@@ -150,6 +143,7 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
         try:
             quiet = redirect_stdout(sys.stderr) if '--json' in argv else nullcontext()
             with quiet, warnings.catch_warnings():  # of mmengine's drawing; a box that ends at the border is drawn
+                warnings.simplefilter('ignore', IncompleteWarning)  # the command ends with an error
                 warnings.filterwarnings('ignore', message='Warning: The (bbox|polygon|text) is out of bounds')
                 main(argv)
             sys.stdout.flush()

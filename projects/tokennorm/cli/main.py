@@ -53,5 +53,5 @@ subcommands (`tokennorm SUBCOMMAND --help` lists the arguments):
 {lines}
 
 examples:
-  tokennorm train --data DIR --work-dir WORK_DIR
+  tokennorm train --data DIR --out WORK_DIR
   tokennorm predict WORK_DIR IMAGES""")

@@ -7,15 +7,9 @@ examples:
   tokennorm split frames.json --group '.+(?=_\d+)'    # video3_0001.jpg and video3_0002.jpg stay together
 """
 
-import os
-import re
-from pathlib import Path
-
 from tokennorm.cli.arguments import add_training_options
-from tokennorm.cli.command import Parser, command
-from tokennorm.console import say
-from tokennorm.findings import Findings, judging
-from tokennorm.messages import UserError, user_errors
+from tokennorm.cli.command import Parser, add_json, arguments_of, command, show
+from tokennorm.commands.split import split
 
 
 @command
@@ -28,19 +22,6 @@ def main(argv: list[str]) -> None:
     group = 'images in whose file names this regular expression finds the same text stay together'
     parser.add_argument('--group', metavar='PATTERN', help=group)
     add_training_options(parser, ('allow', 'strict'))
+    add_json(parser)
     args = parser.parse_args(argv)
-    if not os.path.exists(os.path.expanduser(args.data)):
-        raise UserError(f'{args.data} not found')
-
-    from tokennorm.datasets.coco.inspection import inspect_splits
-    from tokennorm.datasets.splitting import find_unsplit, split_annotations
-
-    with judging(Findings(args.allow, args.strict)) as found:
-        with user_errors(ValueError, OSError):  # of the user's files
-            splits = find_unsplit(Path(args.data).expanduser())
-        inspect_splits(dict(train=splits['train']), open_images=False)
-    found.stop(masks=False)
-    with user_errors(ValueError, OSError, re.error):  # such as a fraction that leaves nothing
-        files = split_annotations(splits, args.val, args.seed, args.group)
-    found.show()
-    say(f'{", ".join(map(str, files.values()))}: check them with `tokennorm check {files["train"].parent}`')
+    show(split(**arguments_of(split, args)), args)

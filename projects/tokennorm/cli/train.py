@@ -9,8 +9,9 @@ import argparse
 import os
 from dataclasses import fields
 
-from tokennorm.cli.arguments import add_options_argument, add_training_options
-from tokennorm.cli.command import Parser, command, import_openmmlab
+from tokennorm.cli.arguments import add_options_argument, add_training_options, add_work_dir
+from tokennorm.cli.command import Parser, add_json, command, show
+from tokennorm.commands.train import train_with
 from tokennorm.environment import available_cores
 from tokennorm.messages import UserError
 from tokennorm.plan.options import TrainOptions
@@ -19,9 +20,11 @@ from tokennorm.plan.options import TrainOptions
 def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = Parser(__doc__)
     groups = add_training_options(parser)
+    add_work_dir(parser)
     add_options_argument(parser)
     gpus = 'train on N GPUs of this machine, without --launcher'
     groups['hardware'].add_argument('--gpus', type=int, metavar='N', help=gpus)
+    add_json(parser)
     return parser.parse_args(argv)
 
 
@@ -36,10 +39,7 @@ def main(argv: list[str]) -> None:
         return
     if args.gpus is not None and 'TORCHELASTIC_RUN_ID' not in os.environ:
         raise UserError('--gpus starts the processes itself: leave out --launcher')
-    import_openmmlab()
-    from tokennorm.engine.training import train_with
-
-    train_with(options)
+    show(train_with(options), args)
 
 
 def train_on(gpus: int, argv: list[str]) -> None:

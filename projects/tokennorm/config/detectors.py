@@ -1,11 +1,22 @@
 """A detector by its name: its config and its checkpoint. Neither torch nor OpenMMLab is imported."""
 
 import ast
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tokennorm.files import in_home
 from tokennorm.messages import UserError, did_you_mean
 from tokennorm.published import PUBLISHED
+
+
+@dataclass(frozen=True)
+class Named:
+    """A detector by its files, with the entries that are set in its config."""
+
+    config: str
+    checkpoint: str  #: equal to the config where that is inside
+    cfg_options: dict[str, Any]
 
 
 def is_detector(name: str | Path) -> bool:

@@ -26,7 +26,7 @@ def locked_work_dir(work_dir: str | Path) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise UserError(
-            f'{work_dir} is in use by another training run. Wait for its end, or use another --work-dir'
+            f'{work_dir} is in use by another training run. Wait for its end, or use another --out'
         ) from None
     try:
         yield

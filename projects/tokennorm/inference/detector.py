@@ -16,13 +16,12 @@ from mmengine.dataset import pseudo_collate
 from tokennorm.checkpoints import Checkpoint, CheckpointError, convert_detector
 from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
 from tokennorm.config.build_errors import build_errors
-from tokennorm.config.detectors import detector_files
+from tokennorm.config.detectors import Named, detector_files
 from tokennorm.config.reading import read_config
 from tokennorm.config.tree import innermost_datasets, set_num_classes
 from tokennorm.environment import check_mmcv_ops
 from tokennorm.evaluation.tta import use_tta
 from tokennorm.inference.embedded_config import embedded_config
-from tokennorm.inference.opening import Detector
 from tokennorm.inference.runtime import (
     BaseDetector,
     Detections,
@@ -38,7 +37,6 @@ from tokennorm.plan.trained import use_trained_anchors, use_trained_size
 _COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips between its 80 classes, 1 to 90
 
 
-@Detector.register
 class TorchDetector(BaseDetector):
     """A detector with the weights and the classes of a checkpoint.
 
@@ -51,6 +49,8 @@ class TorchDetector(BaseDetector):
         category_ids: Id of each class in the data that the detector was trained with.
         cfg: The config.
         model: mmdet's detector.
+        opened_with: The files and options that it was opened with.
+        tta: Whether test-time augmentation is on.
 
     Raises:
         UserError: for a config or a checkpoint that cannot be used.
@@ -84,6 +84,9 @@ class TorchDetector(BaseDetector):
             raise CheckpointError(
                 f'{self.checkpoint} is not a checkpoint of a training run: it has no meta.dataset_meta.classes'
             )
+        is_inside = config == str(checkpoint)
+        self.opened_with = Named(opened.source if is_inside else config, opened.source, dict(options or {}))
+        self.tta = tta
         self.classes, self.category_ids = tuple(meta['classes']), category_ids_of(meta)
         self._thresholds = opened.meta.get('thresholds') or {}
         use_trained_anchors(plan, meta)

@@ -30,7 +30,7 @@ class Options:
     """Options of `tokennorm predict`."""
 
     score_thr: float | None = None  # lowest score that is drawn; 0.3, or, with thresholds, those
-    thresholds: str | None = None  # 'best', a number or a file: lowest scores that are kept, and drawn
+    thresholds: str | float | Path | None = None  # 'best', a number or a file: lowest scores that are kept, and drawn
     classes: list[str] = field(default_factory=list)  # names of those that are kept; none is all
     tiles: int | None = None  # side in pixels
     overlap: float = 0.2  # of tiles
@@ -204,8 +204,8 @@ def predict(predictor: Predictor, source: InputImages, out: Path) -> Results:
     except KeyboardInterrupt:  # the end of a webcam or a stream
         results.interrupted = True
     finally:
-        progress.close()
         results.close()
+        progress.close()
     return results
 
 
@@ -239,7 +239,7 @@ class Progress:
 
     def __init__(self, count: int) -> None:
         self.of_all = f' of {count}' if count else ''
-        self.terminal = sys.stdout.isatty()
+        self.terminal = sys.stdout is not None and sys.stdout.isatty()
         self.due = time.monotonic() + _EVERY
         self.done = self.shown = 0
 

@@ -6,7 +6,7 @@
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from numbers import Integral, Real
@@ -30,7 +30,7 @@ MODEL_NAMES = {  # --model: configs for boxes and for masks; {} is '', '-dtn', '
 }
 
 
-_PATHS = ('config', 'data', 'init', 'resume', 'work_dir')
+_PATHS = ('config', 'data', 'init', 'resume', 'out')
 
 
 def option(group: str, text: str, default: Any = None, **argument: Any) -> Any:
@@ -109,8 +109,10 @@ class TrainOptions:
         metavar='bf16|fp16',
     )
     launcher: str = option('hardware', 'job launcher', 'none', choices=('none', 'pytorch', 'slurm', 'mpi'))
-    work_dir: str | Path | None = option(
-        'output', 'directory of logs, checkpoints and reports; default: as in the config, or work_dirs/NAME'
+    out: str | Path | None = option(
+        'output',
+        'work directory, of logs, checkpoints and reports; default: as in the config, or work_dirs/NAME',
+        metavar='DIR',
     )
     checkpoint_interval: int | None = integer(
         'output', 'iterations between two checkpoints; default: as in the config, mostly an epoch', 1, 10**9
@@ -143,10 +145,17 @@ class TrainOptions:
             raise UserError(f'--lr {self.lr!r} must be above 0 and finite')
         if not isinstance(self.cfg_options or {}, Mapping):
             raise UserError(f"cfg_options={self.cfg_options!r} must be a dict, such as {{'a.b.c': 1}}")
-        if isinstance(self.log, str):
-            object.__setattr__(self, 'log', (self.log,))
-        if isinstance(self.allow, str):
-            object.__setattr__(self, 'allow', (self.allow,))
+        for name in ('log', 'allow'):
+            value = getattr(self, name)
+            if isinstance(value, str):
+                object.__setattr__(self, name, value := (value,))
+            if not isinstance(value, Iterable) or not all(isinstance(one, str) for one in value):
+                raise UserError(f'--{name} {value!r:.80} must be a list of names')
+        for name in ('ema', 'auto_scale_lr', 'strict'):
+            if not isinstance(getattr(self, name), bool):
+                raise UserError(f'--{name.replace("_", "-")} {getattr(self, name)!r:.80} must be True or False')
+        if not isinstance(self.resume, bool | str | Path):
+            raise UserError(f'--resume {self.resume!r:.80} must be True, False or a checkpoint')
         for name in self.log:
             if name not in LOGGERS:
                 known = ', '.join(LOGGERS)

@@ -122,14 +122,14 @@ def find_resumed(cfg: Config, options: TrainOptions) -> Path | None:
     if latest is not None and not resumes:
         raise UserError(  # this run would overwrite them one by one
             f'{cfg.work_dir} has checkpoints of an earlier training run, the latest of which is {latest.name}. '
-            '--resume continues it; otherwise choose another --work-dir, or delete this directory'
+            '--resume continues it; otherwise choose another --out, or delete this directory'
         )
     if isinstance(options.resume, str | Path):
         folder = Path(options.resume).parent
         if latest is not None and folder.resolve() != Path(cfg.work_dir).resolve():
             raise UserError(
                 f'--resume {options.resume}: {cfg.work_dir} has checkpoints already, such as {latest.name}, '
-                'which this one would overwrite; choose another --work-dir'
+                'which this one would overwrite; choose another --out'
             )
         return folder
     return None if latest is None else Path(cfg.work_dir)

@@ -49,7 +49,7 @@ class ProgressHook(Hook):
         """Opens the bar, in rank 0."""
         noted = runner.message_hub.runtime_info.get('best_score')  # of the run that is resumed
         self.best = max(self.best, float(noted)) if isinstance(noted, int | float) else self.best
-        if is_main_process() and (sys.stdout.isatty() if self.bar is None else self.bar):
+        if is_main_process() and (_has_terminal() if self.bar is None else self.bar):
             self._open.enter_context(logging_redirect_tqdm([runner.logger]))
             for handler in console_handlers(runner.logger):  # those that write above the bar
                 handler.addFilter(is_shown)
@@ -113,6 +113,10 @@ def console_handlers(logger: logging.Logger) -> list[logging.StreamHandler]:
     """Returns the handlers that write to the console."""
     streams = [handler for handler in logger.handlers if isinstance(handler, logging.StreamHandler)]
     return [handler for handler in streams if not isinstance(handler, logging.FileHandler)]
+
+
+def _has_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def loss_of(runner: Runner, iterations: int) -> float:

@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tokennorm.commands.checks import check_mapping, path_of
+from tokennorm.commands.export import ExportResult, export
+from tokennorm.commands.test import EvaluationResult, test
 from tokennorm.environment import import_mmdet
 from tokennorm.inference.runtime import BaseDetector, ExportedDetector, ModelFileError
 from tokennorm.messages import UserError, user_errors
@@ -55,10 +58,11 @@ class Detector(BaseDetector, metaclass=ABCMeta):
         options: Mapping[str, Any] | None = None,
         tta: bool = False,
     ) -> Any:
-        """Returns a `TorchDetector` or an `ExportedDetector`."""
+        """Returns a `TorchDetector` or an `ExportedDetector`, with the methods of this class."""
         if cls is not Detector:  # a class of the user's
             return super().__new__(cls)
-        suffix = Path(detector).suffix
+        check_mapping('options', options)
+        suffix = path_of('detector', detector).suffix
         if suffix == '.pt2':
             raise UserError(f'{detector}: load a .pt2 file with torch.export.load; Detector opens .onnx and .xml')
         if suffix in ('.onnx', '.xml'):
@@ -68,11 +72,29 @@ class Detector(BaseDetector, metaclass=ABCMeta):
                     'give tokennorm.inference.runtime.ExportedDetector the providers of onnxruntime'
                 )
             with user_errors(ModelFileError):
-                return ExportedDetector(detector)
+                return DetectorFile(detector)
         import_mmdet()
-        from tokennorm.inference.detector import TorchDetector
+        from tokennorm.commands.trained import TrainedDetector
 
-        return TorchDetector(detector, checkpoint, device, options, tta)
+        return TrainedDetector(detector, checkpoint, device, options, tta)
+
+    def test(self, data: str | Path | None = None, **options: Any) -> EvaluationResult:
+        """Evaluates its checkpoint as `tokennorm.test` does, with the options of that function."""
+        return test(self, data=data, **options)
+
+    def export(self, out: str | Path, **options: Any) -> ExportResult:
+        """Writes its checkpoint as one file, .onnx, .pt2 (PyTorch) or .xml (OpenVINO), as `tokennorm export` does.
+
+        The options are keyword arguments: `fp16`, `int8`, `calibrate`, `license`, `verify`, `split`, `thresholds`,
+        `allow`, `strict` and `cfg_options`.
+        """
+        return export(self, out, **options)
+
+
+class DetectorFile(ExportedDetector):
+    """An exported detector with the methods of `Detector`, which say what they need."""
+
+    test, export = Detector.test, Detector.export
 
 
 Detector.register(ExportedDetector)

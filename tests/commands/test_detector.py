@@ -20,7 +20,7 @@ def model_file(tmp_path_factory):
 
 def test_an_exported_file_has_the_attributes_of_a_detector(model_file):
     detector = tokennorm.Detector(str(model_file), device='cpu')
-    assert type(detector) is ExportedDetector
+    assert isinstance(detector, ExportedDetector)
     assert isinstance(detector, tokennorm.Detector)
     assert (detector.classes, detector.category_ids) == (('round', 'square'), [3, 7])
     assert (detector.checkpoint, detector.recommended) == (str(model_file), [0.1, 0.8])
@@ -33,7 +33,7 @@ def test_an_exported_file_has_the_attributes_of_a_detector(model_file):
 
 def test_both_kinds_are_detectors(demo_trained):
     detector = tokennorm.Detector(demo_trained, device='cpu')
-    assert type(detector) is TorchDetector
+    assert isinstance(detector, TorchDetector)
     assert isinstance(detector, tokennorm.Detector)
     assert not isinstance(object(), tokennorm.Detector)
 

@@ -1,0 +1,67 @@
+"""`tokennorm.compare`: compares two training runs on one page."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from tokennorm.commands.checks import optional_path, path_of
+from tokennorm.commands.result import Result
+from tokennorm.files import check_output_file
+
+
+@dataclass(frozen=True)
+class Compared:
+    """AP of two runs, and its difference, from 0 to 1."""
+
+    first: float
+    second: float
+    difference: float  #: second - first
+    low: float | None  #: lower end of the 95% interval; None where it was not estimated
+    high: float | None  #: upper end
+
+
+@dataclass(frozen=True)
+class ComparisonResult(Result):
+    """Result of `tokennorm.compare`."""
+
+    page: Path  #: the HTML file
+    names: Sequence[str]  #: of the two runs
+    weights: Sequence[str]  #: file names of the two checkpoints
+    same_data: bool  #: otherwise the difference is not one of the detectors
+    results: Mapping[str, Compared]  #: by 'bbox' and 'segm'
+
+
+def compare(first: str | Path, second: str | Path, *, out: str | Path | None = None) -> ComparisonResult:
+    """Compares two training runs on one page.
+
+    Args:
+        first: Work directory of the baseline, with a report of training or of `tokennorm.test(..., report=True)`.
+        second: Work directory of the run to compare with it.
+        out: The page; None is compare.html, or compare-2.html if that exists.
+    """
+    first, second, out = path_of('first', first), path_of('second', second), optional_path('--out', out)
+    names = (Path(f'compare-{i}.html' if i > 1 else 'compare.html') for i in count(1))
+    out = out or next(path for path in names if not path.exists())
+    check_output_file(out)
+    from tokennorm.report.compare import compare as write_comparison
+    from tokennorm.report.compare import names_of, read_run
+
+    runs = read_run(first), read_run(second)
+    name, other = names_of(*runs)
+    results: dict[str, Compared] = {}
+    lines: list[str] = []
+    for iou_type, found in write_comparison(*runs, out).items():
+        aps = [float(run.numbers['results'][iou_type]['summary']['mAP']) for run in runs]
+        results[iou_type] = Compared(aps[0], aps[1], found.value, found.low, found.high)
+        which = 'equal to' if found.value == 0 else 'higher than' if found.value > 0 else 'lower than'
+        interval = '' if found.low is None else f', 95% interval {100 * found.low:+.1f} to {100 * found.high:+.1f}'
+        points = f'{100 * aps[1] - 100 * aps[0]:+.1f}{interval}'
+        lines.append(f'{iou_type} AP of {other}: {100 * aps[1]:.1f}, {which} {100 * aps[0]:.1f} of {name} ({points})')
+    same_data = len({run.numbers['data']['fingerprint'] for run in runs}) == 1
+    if not same_data:
+        lines.append(
+            'warning: the two are evaluated on different data, so that this is not a difference of the detectors'
+        )
+    lines += [f'Weights: {other} {runs[1].weights}, {name} {runs[0].weights}', f'The comparison is in {out}']
+    return ComparisonResult(out, [name, other], [run.weights for run in runs], same_data, results, lines=lines)

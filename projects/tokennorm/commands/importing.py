@@ -1,0 +1,27 @@
+"""The import of PyTorch and OpenMMLab, which takes seconds."""
+
+import sys
+
+from tokennorm.environment import Fault, check_mmcv_ops, import_mmdet, limit_spinning, remedy_of_import, settle_user
+from tokennorm.messages import UserError
+from tokennorm.ranks import print_once
+
+IMPORTING = 'Importing PyTorch and OpenMMLab ...'
+
+
+def import_openmmlab() -> None:
+    """Imports PyTorch and mmdet, and announces it the first time."""
+    limit_spinning()
+    print_once(*filter(None, [settle_user()]), *[IMPORTING] * ('mmdet.apis' not in sys.modules))
+    try:
+        check_mmcv_ops()
+        import_mmdet()
+    except Fault:
+        raise
+    except Exception as error:
+        if remedy := remedy_of_import(error):
+            raise UserError(f'PyTorch and OpenMMLab cannot be imported: {error}; {remedy}') from error
+        if isinstance(error, ImportError):
+            raise
+        # of packages that do not fit each other
+        raise ImportError(f'{type(error).__name__}: {error}', name='mmdet') from error
