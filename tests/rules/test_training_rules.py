@@ -28,6 +28,7 @@ from tokennorm.engine.resume.schedule import use_settings_of_run
 from tokennorm.engine.rules import RULES, verify
 from tokennorm.findings import Findings, Refusal, judging
 from tokennorm.findings.training_rules import TRAINING_RULES
+from tokennorm.layers.layer_norm_2d import LayerNorm2d
 from tokennorm.plan import Plan, Rank
 from tokennorm.plan.data import fit_or_describe_anchors, resize_images
 from tokennorm.plan.schedule import fit_schedule
@@ -42,6 +43,12 @@ def part(**values):
     module = nn.Module()
     vars(module).update(values)
     return module
+
+
+def group_norm_in_the_backbone(built):
+    """Where padding is left out of the statistics."""
+    built.model.neck = built.model.bbox_head = nn.Identity()
+    built.model.backbone.norm = nn.GroupNorm(2, 4)
 
 
 def classes(split, *names, **meta):
@@ -412,6 +419,10 @@ CASES = [
     ('schedule-length', FIRES, schedule(15)),
     ('schedule-length', QUIET, schedule(12)),
     ('schedule-length', QUIET, schedule(10, stretch=True)),
+    ('padded-norms', FIRES, sets(model__neck=nn.Sequential(nn.GroupNorm(2, 4)), model__bbox_head=nn.Identity())),
+    ('padded-norms', FIRES, sets(model__backbone=nn.InstanceNorm2d(4))),
+    ('padded-norms', QUIET, sets(model__neck=LayerNorm2d(4), model__bbox_head=nn.BatchNorm2d(4))),
+    ('padded-norms', QUIET, group_norm_in_the_backbone),
     ('other-optimizer', FIRES, resumed(2, lr=0.1)),
     ('other-optimizer', FIRES, resumed(1, lr=0.1, betas=(0.9, 0.99))),
     ('other-optimizer', QUIET, resumed(1, lr=0.2, momentum=0.9)),

@@ -85,6 +85,7 @@ def export(
     check_output_file(out)
     import_openmmlab()
     from tokennorm.datasets.image_files import list_images
+    from tokennorm.engine.rules import Built, judge
     from tokennorm.export.detector import WholeDetector
     from tokennorm.export.writing import check_packages, describe, export_detector
     from tokennorm.inference.detector import TorchDetector
@@ -100,6 +101,7 @@ def export(
             raise UserError(f'--calibrate: {calibrate} has no images; name a folder with some, .jpg or .png')
         check_packages(out.suffix, int8)
         trained = TorchDetector(named.config, named.checkpoint, 'cpu', named.cfg_options)
+        judge('export', Built(trained.cfg, model=trained.model))
         found.show()
         found.stop(masks=False)
     say(f'Checkpoint: {trained.description}')

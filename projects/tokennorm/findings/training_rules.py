@@ -88,6 +88,11 @@ TRAINING_RULES: tuple[Rule, ...] = (
     Rule('schedule-length', 'warning', 'the learning rate schedule does not end with training', about='config',
          why='The rate may never fall, or fall long before the end. Schedules of that kind exist on purpose.',
          do='Set the ends of param_scheduler, or leave it to --epochs'),
+    # ---- exported files
+    Rule('padded-norms', 'warning', 'norms of the detector have statistics over positions', about='config',
+         why='GroupNorm and InstanceNorm of a neck or a head see the padding of a batch or of a larger canvas; the '
+             'normalizers of this package leave it out.',
+         do="Give the file images without padding, or train with norm_cfg=dict(type='tokennorm.LN2d')"),
     # ---- checkpoints
     Rule('other-optimizer', 'error', 'the checkpoint to resume is of another optimizer',
          about='checkpoint', can_allow=False, why='The state of its parameters does not fit.',

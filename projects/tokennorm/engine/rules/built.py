@@ -19,8 +19,8 @@ from tokennorm.engine.distributed import unwrapped
 from tokennorm.findings import current, reports
 
 # Of a config for --data; of any config before it is built; of what was built, and its samples; of a checkpoint; of the
-# schedule that was fitted to training.
-Phase = Literal['own data', 'config', 'built', 'samples', 'checkpoint', 'schedule']
+# schedule that was fitted to training; of a detector that is exported.
+Phase = Literal['own data', 'config', 'built', 'samples', 'checkpoint', 'schedule', 'export']
 Lines = Iterator[tuple[Any, ...]]  # arguments of `reports` after the code: a place, a text, and what is affected
 
 

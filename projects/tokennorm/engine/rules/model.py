@@ -77,6 +77,15 @@ def _(built: Built) -> Lines:
             yield f'model.{head}', f'the strides of its anchors are {strides}, those of the feature maps {of_maps}'
 
 
+@rule('export', 'padded-norms')
+def _(built: Built) -> Lines:
+    kinds = nn.GroupNorm, nn.modules.instancenorm._InstanceNorm
+    knows_padding = isinstance(getattr(built.model, 'backbone', None), Backbone)
+    norms = [name for name, module in built.model.named_modules() if isinstance(module, kinds)]
+    if norms := [name for name in norms if not (knows_padding and name.startswith('backbone.'))]:
+        yield '', 'padding around an image changes its detections, as these norms have statistics over positions', norms
+
+
 # ---- weights
 
 
