@@ -1,6 +1,7 @@
 """Files of a dataset: which ones are data, and whether an image file can be decoded."""
 
 import ctypes
+import hashlib
 import os
 import sys
 from collections import Counter
@@ -38,7 +39,7 @@ class ImageFile(NamedTuple):
     problem: str  # why it cannot be read, or ''
     size: tuple[int, int] = (0, 0)  # width and height, upright
     is_turned: bool = False  # by its EXIF
-    end: tuple[int, bytes] = (0, b'')  # the size and the last bytes of the file, in which most images differ
+    end: bytes = b''  # a digest of the size and the last bytes of the file, in which most images differ
 
 
 def is_data(name: str) -> bool:
@@ -130,7 +131,7 @@ def open_image(path: str | Path) -> ImageFile:
 
     if not os.path.isfile(path):  # unlike Path's, it accepts every name
         return ImageFile('missing')
-    turn, end = 1, (0, b'')
+    turn, digest = 1, b''
     with suppress(Exception), open(path, 'rb') as file:  # each format's reader raises its own
         with Image.open(file) as image:
             size, mark = image.size, _END_MARKS.get(image.format or '')
@@ -142,9 +143,10 @@ def open_image(path: str | Path) -> ImageFile:
                 image.verify()
         num_bytes = os.fstat(file.fileno()).st_size
         file.seek(max(num_bytes - 4096, 0))
-        end = num_bytes, file.read()
-        if mark is not None and mark in end[1][-64:]:
-            return ImageFile('', size, turn in range(2, 9), end)
+        end = file.read()
+        digest = hashlib.blake2b(end, digest_size=16, salt=num_bytes.to_bytes(16)).digest()
+        if mark is not None and mark in end[-64:]:
+            return ImageFile('', size, turn in range(2, 9), digest)
     try:
         image = pixels.read_image(path)  # refuses a file that ends early
     except pixels.ImageError as error:
@@ -152,4 +154,4 @@ def open_image(path: str | Path) -> ImageFile:
             if file.read(len(_GIT_LFS)) == _GIT_LFS:
                 return ImageFile('that are pointers of Git LFS (`git lfs pull` gets them)')
         return ImageFile(f'that cannot be used ({error.reason})')
-    return ImageFile('', image.shape[1::-1], turn in range(2, 9), end)
+    return ImageFile('', image.shape[1::-1], turn in range(2, 9), digest)

@@ -73,8 +73,7 @@ def _image_split(folder: Path) -> ImageSplit:
             counts[Path(place).relative_to(folder).parts[0]] += sum(is_data(f) and is_image(f) for f in files)
             unread += [f for f in files if is_data(f) and not is_image(f)]
     if empty := [name for name, count in counts.items() if not count]:
-        text = f'{len(empty)} folders without images ({shorten(empty)}): remove them, or put images into them'
-        raise ValueError(f'--data: {folder} has {text}')
+        raise ValueError(f'--data: {folder} has {len(empty)} folders without images ({shorten(empty)}): remove them')
     return ImageSplit(folder, counts, left_out(unread))
 
 

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import yaml
 
 from tokennorm.datasets.coco.entries import Entry, as_coco
@@ -238,13 +237,13 @@ def _read_line(words: Sequence[str], size: tuple[int, int], rules: _Rules) -> En
     outside = [value for value in coordinates if not -_TOLERANCE <= value <= 1 + _TOLERANCE]  # NaN too
     if outside:
         raise ValueError('label-outside-image', f'{outside[0]:g} is not between 0 and 1')
-    corners = np.reshape(coordinates, (-1, 2)) * size
+    x, y = [value * size[0] for value in coordinates[::2]], [value * size[1] for value in coordinates[1::2]]
     if is_box:
-        center, sides = corners
-        box = [*(center - sides / 2).tolist(), *sides.tolist()]
+        (center_x, width), (center_y, height) = x, y
+        box = [center_x - width / 2, center_y - height / 2, width, height]
     else:
-        box = [*corners.min(0).tolist(), *np.ptp(corners, 0).tolist()]
+        box = [min(x), min(y), max(x) - min(x), max(y) - min(y)]
     one: Entry = dict(category_id=int(label) + 1, bbox=[round(value, 3) for value in box], iscrowd=0)
     if not is_box and not rules.oriented:
-        one['segmentation'] = [[round(value, 3) for value in corners.flatten().tolist()]]
+        one['segmentation'] = [[round(value, 3) for point in zip(x, y, strict=True) for value in point]]
     return one

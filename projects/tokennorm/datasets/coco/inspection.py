@@ -46,13 +46,13 @@ def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) ->
         reports(code, split.name, text, items)
     if faults:
         return Inspection()
-    opened = {name: _begin_to_open(split) for name, split in splits.items()} if open_images else {}
+    opened = [(split, _begin_to_open(split)) for split in splits.values()] if open_images else []
     columns = [split.columns for split in splits.values()]
     judge(columns)
-    files = {name: dict(results) | splits[name].opened for name, results in opened.items()}
-    for name, of_split in files.items():
-        _judge_images(splits[name], of_split)
-    _find_equal_files({name: (splits[name].image_dir, of_split) for name, of_split in files.items()})
+    files = [(split, dict(results) | split.opened) for split, results in opened]
+    for split, of_split in files:
+        _judge_images(split, of_split)
+    _find_equal_files(files)
     return Inspection(_table(columns), max(int(data.objects.max()) for data in columns))
 
 
@@ -121,25 +121,24 @@ def _judge_images(split: CocoSplit, files: Mapping[str, ImageFile]) -> None:
     report('exif-rotation', split.name, [image['file_name'] for image, file in images if file.is_turned])
 
 
-def _find_equal_files(splits: Mapping[str, tuple[Path, Mapping[str, ImageFile]]]) -> None:
+def _find_equal_files(splits: Sequence[tuple[CocoSplit, Mapping[str, ImageFile]]]) -> None:
     """Reports files with the same content in two splits, or twice in one, whatever their names."""
     by_end = defaultdict(list)
-    for split, (folder, files) in splits.items():
+    for split, files in splits:
         for name, file in files.items():
-            if not file.problem:
-                by_end[file.end].append((split, folder / name))
+            by_end[file.end].append((split.name, split.image_dir / name))
+    by_end.pop(b'', None)  # of files that cannot be read
     alike = [one for some in by_end.values() if len(some) > 1 for one in some]
     digests = map_files(_digest, [path for _, path in alike], 'Images of one size')
     names: dict[bytes, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))  # in each split
-    for (split, path), digest in zip(alike, digests, strict=True):
-        names[digest][split].append(path.name)
-    for first, second in combinations(splits, 2):
+    for (name, path), digest in zip(alike, digests, strict=True):
+        names[digest][name].append(path.name)
+    names_of_splits = [split.name for split, _ in splits]
+    for first, second in combinations(names_of_splits, 2):
         both = [(file[first][0], file[second][0]) for file in names.values() if first in file and second in file]
         report('shared-images', f'{first} and {second}', [' = '.join(dict.fromkeys(pair)) for pair in both])
-    for split in splits:
-        report(
-            'same-content', split, [' = '.join(file[split]) for file in names.values() if len(file.get(split, ())) > 1]
-        )
+    for name in names_of_splits:
+        report('same-content', name, [' = '.join(file[name]) for file in names.values() if len(file.get(name, ())) > 1])
 
 
 def _digest(path: Path) -> bytes:
