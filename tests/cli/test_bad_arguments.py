@@ -84,10 +84,6 @@ CASES = [
     ([*TRAIN, '--cfg-options', 'model.x=dict(type="X")'], r'dict\(...\) is not read: .*KEY.type=X'),
     ([*TRAIN, '--cfg-options', 'model=None'], '--cfg-options: model=None is not the model of a config'),
     ([*TRAIN, '--data', '@/data', '--cfg-options', 'log_level=LOUD'], "the config cannot be used: KeyError: 'LOUD'"),
-    (
-        [*TRAIN, '--cfg-options', 'train_cfg.val_interval=0'],
-        'train_cfg.val_interval=0 must be an integer of at least 1',
-    ),
     ([*EXPORT, '@/o.onnx', '--verify', 'nowhere'], '--verify: nowhere is not a folder'),
     ([*EXPORT, '@/o.pt2', '--verify', '.'], '--verify needs an .onnx or .xml file'),
     ([*EXPORT, '@/o.onnx', '--int8'], '--int8 and --calibrate DIR need each other'),

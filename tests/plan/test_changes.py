@@ -80,3 +80,12 @@ def test_the_recipe_stays_as_it_was():
     with plan.step(Rank.DATA, 'x', show=False):
         plan.cfg.model.head.num_classes = 3
     assert plan.recipe == config()._cfg_dict.to_dict()
+
+
+def test_what_is_changed_outside_of_decisions_stays():
+    """The runner resets `resume` after it has read it."""
+    plan = Plan(config(), {'resume': True, 'train_cfg.max_epochs': 3})
+    plan.cfg.resume = False
+    with plan.step(Rank.DATA, 'x', show=False):
+        plan.cfg.train_cfg.max_epochs = 5
+    assert (plan.cfg.resume, plan.cfg.train_cfg.max_epochs) == (False, 3)

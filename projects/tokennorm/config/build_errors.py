@@ -48,28 +48,28 @@ def _text(error: Exception, registry: Registry, cfg: Any) -> str:
     """Returns the message for an error that was raised while `cfg` was built."""
     if not isinstance(cfg, Mapping) or cfg.get('type') is None:
         return f'a {registry.name} without a type in the config: {dict(cfg or {})!r:.200}'
-    kind = cfg['type']
+    name = cfg['type']
     with registry.switch_scope_and_registry(cfg.get('_scope_')) as searched:
-        cls = searched.get(kind) if isinstance(kind, str) else kind
+        cls = searched.get(name) if isinstance(name, str) else name
         if cls is None:
-            return f'type={kind!r}: there is no such {searched.name}{_did_you_mean(str(kind), searched)}'
+            return f'type={name!r}: there is no such {searched.name}{_did_you_mean(str(name), searched)}'
     if isinstance(error, TypeError):
         try:
             check_arguments(
-                cls, {key: value for key, value in cfg.items() if key not in ('type', '_scope_')}, str(kind)
+                cls, {key: value for key, value in cfg.items() if key not in ('type', '_scope_')}, str(name)
             )
         except ValueError as unknown:
             return str(unknown)
     if 'need at least one array to concatenate' in str(error) and 'ann_file' in cfg:  # mmengine's, of no image
-        return f'{kind}: no image of {cfg["ann_file"]} is left by filter_cfg={cfg.get("filter_cfg")} and indices'
+        return f'{name}: no image of {cfg["ann_file"]} is left by filter_cfg={cfg.get("filter_cfg")} and indices'
     text = str(error) or f'failed at `{traceback.extract_tb(error.__traceback__)[-1].line}`'
-    return text if text.startswith(cls.__name__) else f'{kind}: {text}'
+    return text if text.startswith(cls.__name__) else f'{name}: {text}'
 
 
-def _did_you_mean(kind: str, registry: Registry) -> str:
+def _did_you_mean(wanted: str, registry: Registry) -> str:
     """The same name in another scope, or the nearest name in any."""
     root = registry.parent or registry
     names = [f'{scope}.{name}' for scope, child in root.children.items() for name in child.module_dict]
-    same = [name for name in names if name.rpartition('.')[2] == kind]
+    same = [name for name in names if name.rpartition('.')[2] == wanted]
     known = [*registry.module_dict, *root.module_dict, *names]
-    return f' (did you mean {same[0]}?)' if same else did_you_mean(kind, known)
+    return f' (did you mean {same[0]}?)' if same else did_you_mean(wanted, known)

@@ -49,7 +49,7 @@ def detector_files(name: str | Path, checkpoint: str | Path | None = None) -> tu
     if str(name) and path.is_dir():
         return str(config_of(path)), str(checkpoint or path)
     if checkpoint is None:
-        folders = [str(one) for one in Path(name).parent.glob('*') if one.is_dir()]
+        folders = [str(path) for path in Path(name).parent.glob('*') if path.is_dir()]
         raise UserError(
             f'{name} is neither a work directory nor a published detector{did_you_mean(name, [*PUBLISHED, *folders])}. '
             'After a config, name a checkpoint; before a checkpoint, name its config or work directory'
@@ -82,7 +82,7 @@ def _is_written(path: Path) -> bool:
         statements = ast.parse(path.read_bytes()).body
     except (OSError, SyntaxError, ValueError):
         return False
-    names = [getattr(one.targets[0], 'id', None) for one in statements if isinstance(one, ast.Assign)]
-    values = (node for one in statements for node in ast.walk(getattr(one, 'value', one)))
+    names = [getattr(line.targets[0], 'id', None) for line in statements if isinstance(line, ast.Assign)]
+    values = (node for line in statements for node in ast.walk(getattr(line, 'value', line)))
     calls = {ast.unparse(node.func) for node in values if isinstance(node, ast.Call)}
     return len(names) == len(statements) and 'work_dir' in names and calls <= {'dict', 'set', 'frozenset'}

@@ -37,7 +37,9 @@ def config(name: str | Path) -> str:
     if path is None:
         names = [path.relative_to(folder).with_suffix('').as_posix() for path in config_files(folder)]
         known = names if '/' in rest else [name.rpartition('/')[2] for name in names]
-        meant = did_you_mean(name.removesuffix('.py'), [f'{package}::{one}' if package else one for one in known])
+        meant = did_you_mean(
+            name.removesuffix('.py'), [f'{package}::{config}' if package else config for config in known]
+        )
         meant = ' (is it a second value of the option before it, which takes one?)' if str(name).isdigit() else meant
         raise FileNotFoundError(f'config {name} not found{meant}; `tokennorm configs` lists those of this package')
     return str(path)
@@ -53,5 +55,5 @@ def _find(folder: Path, name: str) -> Path | None:
     exact = folder / f'{name}.py'
     if exact.is_file():
         return exact
-    found = [path for path in config_files(folder) if path.stem == name]
-    return found[0] if len(found) == 1 else None
+    matches = [path for path in config_files(folder) if path.stem == name]
+    return matches[0] if len(matches) == 1 else None

@@ -73,10 +73,10 @@ def name_types(cfg: Config) -> None:
     Two forms that mmengine and mmcv refuse in one process are replaced: a loop with both `type` and `by_epoch`, as
     SOLOv2's configs have it, and mmcv's `MMSyncBN`, by torch's synchronized batch norm.
     """
-    kind = cfg.model.get('type')
-    if 'default_scope' in cfg and cfg.default_scope is None and inspect.isclass(kind):
-        cfg.default_scope = kind.__module__.partition('.')[0]
-    for _, part in (found for key in list(cfg) for found in walk(cfg[key], key)):
+    cls = cfg.model.get('type')
+    if 'default_scope' in cfg and cfg.default_scope is None and inspect.isclass(cls):
+        cfg.default_scope = cls.__module__.partition('.')[0]
+    for part in (part for key in list(cfg) for _, part in walk(cfg[key], key)):
         if part.get('_scope_') == 'tokennorm':
             del part['_scope_']
         for key, value in list(part.items()):
@@ -88,18 +88,17 @@ def name_types(cfg: Config) -> None:
         cfg.train_cfg.pop('by_epoch', None)
 
 
-def _name(kind: Any, scope: str | None) -> str:
-    found = [known for known in _registries() if known.module_dict.get(kind.__name__) is kind]
-    if any(known.scope in ('mmengine', scope) for known in found):
-        return kind.__name__
-    if kind.__module__.startswith('mmcv.ops.'):  # heads look these up by their names
-        return kind.__name__
-    return f'{found[0].scope if found else kind.__module__}.{kind.__qualname__}'
+def _name(cls: Any, scope: str | None) -> str:
+    registries = [known for known in _registries() if known.module_dict.get(cls.__name__) is cls]
+    in_scope = any(known.scope in ('mmengine', scope) for known in registries)
+    if in_scope or cls.__module__.startswith('mmcv.ops.'):  # heads look these up by their names
+        return cls.__name__
+    return f'{registries[0].scope if registries else cls.__module__}.{cls.__qualname__}'
 
 
 def _registries() -> list[registry.Registry]:
     """mmengine's registries and their children."""
-    roots = [one for one in vars(registry).values() if isinstance(one, registry.Registry)]
+    roots = [value for value in vars(registry).values() if isinstance(value, registry.Registry)]
     return roots + [child for root in roots for child in root.children.values()]
 
 
@@ -186,5 +185,5 @@ def _has_other_code(cfg: Config) -> bool:
     names = [imports] if isinstance(imports, str) else [*imports]
     names += [cfg.get('default_scope') or 'mmengine']
     parts = (part for key in cfg for _, part in walk(cfg[key], key))
-    names += [kind for part in parts if '.' in (kind := str(part.get('type')))]
+    names += [name for part in parts if '.' in (name := str(part.get('type')))]
     return any(name.partition('.')[0] not in _PACKAGES for name in names)

@@ -1,6 +1,6 @@
 """Walks through configs: datasets inside wrappers, evaluators, heads, and all other dicts."""
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from tokennorm.registry import type_name
@@ -28,6 +28,11 @@ def set_num_classes(model: Any, num_classes: int) -> None:
             loss['class_weight'] = [weights[0]] * num_classes + list(weights[before:])  # the rest is of no object
 
 
+def loaders(cfg: Mapping[str, Any], splits: Iterable[str] = ('train', 'val', 'test')) -> list[Any]:
+    """Returns the loaders that a config has."""
+    return [loader for split in splits if (loader := cfg.get(f'{split}_dataloader')) is not None]
+
+
 def innermost_datasets(dataset: Any) -> Iterator[Any]:
     """Yields the datasets, or their configs, inside wrappers such as RepeatDataset and ConcatDataset."""
     entries = dataset if isinstance(dataset, Mapping) else vars(dataset)
@@ -42,11 +47,11 @@ def innermost_datasets(dataset: Any) -> Iterator[Any]:
 
 def evaluators(cfg: Mapping[str, Any], split: str) -> list[MutableMapping[str, Any]]:
     """Returns the metrics of a split's evaluator that are given as dicts."""
-    found = cfg.get(f'{split}_evaluator') or []
-    if isinstance(found, Mapping) and type_name(found) in ('None', 'Evaluator'):  # as mmengine wraps metrics
-        found = found.get('metrics') or []
-    found = found if isinstance(found, list | tuple) else [found]
-    return [one for one in found if isinstance(one, MutableMapping)]
+    metrics = cfg.get(f'{split}_evaluator') or []
+    if isinstance(metrics, Mapping) and type_name(metrics) in ('None', 'Evaluator'):  # as mmengine wraps metrics
+        metrics = metrics.get('metrics') or []
+    metrics = metrics if isinstance(metrics, list | tuple) else [metrics]
+    return [metric for metric in metrics if isinstance(metric, MutableMapping)]
 
 
 def heads(model: Any) -> Iterator[tuple[str, MutableMapping[str, Any]]]:

@@ -14,6 +14,7 @@ from tokennorm.config.build_errors import build_errors
 from tokennorm.config.reading import read_config
 from tokennorm.config.tree import evaluators, walk
 from tokennorm.engine.rules import Built, judge
+from tokennorm.engine.rules.built import as_list
 from tokennorm.engine.rules.data import annotation_files
 from tokennorm.findings import Findings, judging
 from tokennorm.messages import user_errors
@@ -31,9 +32,9 @@ def lint(name: str | Path, allow: tuple[str, ...] = (), strict: bool = False) ->
     Raises:
         UserError: for a config that cannot be read, and for a part that cannot be built.
     """
-    with judging(Findings(allow, strict)) as found:
+    with judging(Findings(allow, strict)) as findings:
         cfg = read_config(name)
-        found.allow(cfg.get('allow') or ())
+        findings.allow(cfg.get('allow') or ())
         init_default_scope(cfg.get('default_scope') or 'mmengine')
         there = [split for split in SPLITS if cfg.get(f'{split}_dataloader') and _is_there(cfg, split)]
         judge('config', Built(cfg, there))
@@ -45,7 +46,7 @@ def lint(name: str | Path, allow: tuple[str, ...] = (), strict: bool = False) ->
         judge('built', built)
         if 'train' in there:
             judge('samples', built)
-    return found, [split for split in SPLITS if cfg.get(f'{split}_dataloader') and split not in there]
+    return findings, [split for split in SPLITS if cfg.get(f'{split}_dataloader') and split not in there]
 
 
 def _is_there(cfg: Config, split: str) -> bool:
@@ -69,8 +70,8 @@ def build_parts(cfg: Config, there: list[str]) -> Built:
         MODELS.build(parts.model),
         dict(_datasets(parts, there)),
         {split: list(_metrics(parts, split)) for split in ('val', 'test')},
-        [_hook(hook) for hook in hooks if hook],
-        schedulers=_list(parts.get('param_scheduler')),
+        [HOOKS.build({key: value for key, value in hook.items() if key != 'priority'}) for hook in hooks if hook],
+        schedulers=as_list(parts.get('param_scheduler')),
     )
 
 
@@ -89,10 +90,6 @@ def _datasets(cfg: Config, there: list[str]) -> Iterator[tuple[str, Any]]:
                 yield split, DATASETS.build(dataset)
 
 
-def _hook(cfg: Any) -> Any:
-    return HOOKS.build({key: value for key, value in cfg.items() if key != 'priority'})
-
-
 def _metrics(cfg: Config, split: str) -> Iterator[Any]:
     """Yields the metrics of a split; for one whose data or package is missing a plain object, which tells nothing."""
     for entry in evaluators(cfg, split):
@@ -105,7 +102,3 @@ def _metrics(cfg: Config, split: str) -> Iterator[Any]:
             if not arguments_of(given, cfg.get('default_scope'), METRICS):
                 raise
             yield object()
-
-
-def _list(schedulers: Any) -> list[Any]:
-    return schedulers if isinstance(schedulers, list) else [one for one in [schedulers] if one and 'type' in one]

@@ -148,7 +148,7 @@ def find_checkpoint_to_resume(cfg: Config) -> None:
 
 
 def load_from_checkpoint(runner: Runner, cfg: Config, training: bool, checkpoint: Checkpoint | None = None) -> None:
-    """Has a runner load the checkpoint of `load_from`, after a check that it fits; mmengine skips tensors that do not.
+    """Makes a runner load the checkpoint of `load_from` after checking its fit; mmengine skips tensors that do not fit.
 
     To resume or to test, all tensors and the classes must fit. A new training run may have other heads.
     """

@@ -32,9 +32,9 @@ def run_training(options: TrainOptions) -> Runner:
     """Trains with checked options, and returns the runner."""
     if options.device is not None:
         use_device(options.device)
-    with judging(Findings(options.allow, options.strict)) as found:
+    with judging(Findings(options.allow, options.strict)) as findings:
         plan, weights = plan_training(options)
-        found.show()
+        findings.show()
         with locked_work_dir(plan.cfg.work_dir):
             runner = build_runner(plan.cfg, SPLITS, weights.checkpoint)
             runner.register_hook(SummaryHook(*fit_to_training(runner, plan, options)))

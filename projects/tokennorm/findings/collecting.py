@@ -18,7 +18,7 @@ MOST_ITEMS = 5  # in a line
 
 @dataclass(frozen=True)
 class Finding:
-    """What one rule found.
+    """A fault that one rule found.
 
     Args:
         code: The code of the rule.
@@ -115,22 +115,24 @@ class Findings:
 
     def of(self, severity: Severity, masks: bool = True) -> list[Finding]:
         """Returns the findings of a severity, with or without those that matter to masks only."""
-        return [one for one in self if one.severity == severity and (masks or one.rule.about != 'masks')]
+        return [
+            finding for finding in self if finding.severity == severity and (masks or finding.rule.about != 'masks')
+        ]
 
     def text(self, masks: bool = True) -> str:
         """Returns all findings, errors first, one line each; those of masks for a model that learns masks."""
         prefixes: Mapping[Severity, str] = {'error': 'ERROR', 'warning': 'warning', 'note': 'note'}
-        return '\n'.join(f'{prefixes[one]}: {line}' for one in prefixes for line in self.of(one, masks))
+        return '\n'.join(f'{prefixes[severity]}: {line}' for severity in prefixes for line in self.of(severity, masks))
 
     def show(self) -> None:
         """Prints the warnings and notes that were not printed yet, in rank 0."""
         new, self._shown = self._found[self._shown :], len(self._found)
-        print_once(*(f'{one.severity}: {one}' for one in new if one.severity != 'error'))
+        print_once(*(f'{finding.severity}: {finding}' for finding in new if finding.severity != 'error'))
 
     def forget(self, about: str) -> None:
         """Forgets findings that do not matter, such as those about masks for a model of boxes."""
-        kept = [one for one in self._found if one.rule.about != about]
-        self._shown -= sum(one.rule.about == about for one in self._found[: self._shown])
+        kept = [finding for finding in self._found if finding.rule.about != about]
+        self._shown -= sum(finding.rule.about == about for finding in self._found[: self._shown])
         self._found = kept
 
     def skip(self) -> None:
@@ -161,7 +163,7 @@ _current: ContextVar[Findings] = ContextVar('findings', default=_AtOnce())  # no
 
 @contextmanager
 def judging(findings: Findings) -> Iterator[Findings]:
-    """Has `reports` add to these findings within the context, as `warnings.catch_warnings` does with warnings."""
+    """Makes `reports` add to these findings within the context, as `warnings.catch_warnings` does with warnings."""
     token = _current.set(findings)
     try:
         yield findings

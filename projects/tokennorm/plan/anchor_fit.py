@@ -15,7 +15,7 @@ MATCH = 0.5  # IoU of an anchor that matches, as in RetinaNet
 MOST_UNMATCHED = 0.05  # of the boxes, before a warning
 _SCALES = (1, 1.5, 2, 3, 4, 6, 8)
 _CANDIDATES = dict(  # values that are tried
-    octave_base_scale=_SCALES, scales=(*([one] for one in _SCALES), [2, 4], [2, 8], [4, 8], [2, 4, 8])
+    octave_base_scale=_SCALES, scales=(*([scale] for scale in _SCALES), [2, 4], [2, 8], [4, 8], [2, 4, 8])
 )
 
 
@@ -34,7 +34,7 @@ class AnchorFit:
 
     @property
     def is_poor(self) -> bool:
-        """Whether the anchors miss many boxes, and others miss fewer."""
+        """Returns whether the anchors miss many boxes, and others miss fewer."""
         return self.unmatched > MOST_UNMATCHED and bool(self.better)
 
     def summary(self) -> str:

@@ -1,6 +1,6 @@
 """A config under changes: who changed which entry, why, and who may change it after that."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -56,7 +56,7 @@ class Step:
 
     def line(self, cfg: Config) -> str:
         """Returns the decision and the difference that it made in a config; '' where nothing is left of it."""
-        changes = [change for change in self.changes if _value_at(cfg._cfg_dict, change.keys) == change.value]
+        changes = [change for change in self.changes if _at(cfg._cfg_dict, change.keys) == change.value]
         if not changes:
             return ''
         shown = [str(change) for change in changes[:_MOST_SHOWN]]
@@ -85,8 +85,7 @@ class Plan:
         self.steps: list[Step] = []
         self._options = dict(options or {})
         check_options(cfg, options)
-        with self.step(Rank.USER, '--cfg-options', show=False):
-            pass
+        self._set([path for path in self._options if _exists(cfg._cfg_dict, path)])
 
     @property
     def changes(self) -> list[Change]:
@@ -105,7 +104,8 @@ class Plan:
         """
         before = deepcopy(self.cfg._cfg_dict.to_dict())
         yield
-        self._set_options(lambda path: _exists(self.cfg, path))
+        changed = [path for path in self._options if _at(self.cfg._cfg_dict, path) != _at(before, path)]
+        self._merge([path for path in changed if _exists(self.cfg._cfg_dict, path)])
         self._record(before, rank, why, show)
 
     def set(self, path: str, value: Any, rank: Rank, why: str, show: bool = True) -> bool:
@@ -121,16 +121,19 @@ class Plan:
 
         Then the changes are printed, a line per decision.
         """
-        before = deepcopy(self.cfg._cfg_dict.to_dict())
-        self._set_options(lambda path: True)
-        self._record(before, Rank.USER, '--cfg-options', show=False)
+        self._set(list(self._options))
         if not self.quiet:
             print_once(*filter(None, (step.line(self.cfg) for step in self.steps if step.shows)))
 
-    def _set_options(self, where: Callable[[str], bool]) -> None:
-        for path, value in self._options.items():
-            if where(path):
-                merge_options(self.cfg, {path: value})
+    def _set(self, paths: Sequence[str]) -> None:
+        """Sets entries of the user."""
+        before = deepcopy(self.cfg._cfg_dict.to_dict())
+        self._merge(paths)
+        self._record(before, Rank.USER, '--cfg-options', show=False)
+
+    def _merge(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            merge_options(self.cfg, {path: self._options[path]})
 
     def _record(self, before: Mapping[str, Any], rank: Rank, why: str, show: bool) -> None:
         differences = _differences(before, self.cfg._cfg_dict.to_dict())
@@ -151,17 +154,20 @@ def _meet(path: str, other: str) -> bool:
     return f'{path}.'.startswith(f'{other}.') or f'{other}.'.startswith(f'{path}.')
 
 
-def _exists(cfg: Config, path: str) -> bool:
-    """Returns whether the part of the config is there that has the last key of a path."""
-    node: Any = cfg._cfg_dict
-    for part in path.split('.')[:-1]:
-        if isinstance(node, Mapping) and part in node:
-            node = node[part]
-        elif isinstance(node, list | tuple) and part.isdigit() and int(part) < len(node):
-            node = node[int(part)]
-        else:
-            return False
-    return not isinstance(node, list | tuple) or int(path.rpartition('.')[2]) < len(node)
+def _at(node: Any, path: str | tuple[Any, ...]) -> Any:
+    """Returns the entry at a path of keys."""
+    for key in path.split('.') if isinstance(path, str) else path:
+        try:
+            node = node[int(key) if isinstance(node, list | tuple) else key]
+        except (LookupError, TypeError, ValueError):
+            return _ABSENT
+    return node
+
+
+def _exists(cfg: Mapping[str, Any], path: str) -> bool:
+    """Returns whether an entry is there, or the part of the config that may have it."""
+    above = _at(cfg, tuple(path.split('.')[:-1]))
+    return _at(cfg, path) is not _ABSENT or isinstance(above, Mapping)
 
 
 def _differences(before: Any, after: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any, Any]]:
@@ -174,12 +180,3 @@ def _differences(before: Any, after: Any, keys: tuple[Any, ...] = ()) -> Iterato
             yield from _differences(old, new, (*keys, i))
     elif before is not after and (type(before) is not type(after) or before != after):
         yield keys, before, after
-
-
-def _value_at(node: Any, keys: tuple[Any, ...]) -> Any:
-    for key in keys:
-        try:
-            node = node[key]
-        except (KeyError, IndexError, TypeError):
-            return _ABSENT
-    return node

@@ -9,7 +9,7 @@ import torch
 from mmengine.config import Config
 
 from tokennorm.config.reading import drop_variables
-from tokennorm.config.tree import evaluators, innermost_datasets, is_classifier, set_num_classes, walk
+from tokennorm.config.tree import evaluators, innermost_datasets, is_classifier, loaders, set_num_classes, walk
 from tokennorm.datasets.coco.entries import original_id
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.datasets.drawing import palette
@@ -68,14 +68,14 @@ def use_data_folder(
             limit_topk(plan.cfg, number)
     else:
         masks = learns_masks(plan.cfg)
-        with collected() as found:
+        with collected() as findings:
             splits = splits or find_detection_data(folder, needed)
             inspection = inspect_splits(splits, open_images=is_first_process())
             if not masks:
-                found.forget('masks')
-            print_once(str(folder), *inspection.lines(found))
-            found.skip()
-            found.stop(before=f'{folder} has errors, listed above; fix these problems and rerun')
+                findings.forget('masks')
+            print_once(str(folder), *inspection.lines(findings))
+            findings.skip()
+            findings.stop(before=f'{folder} has errors, listed above; fix these problems and rerun')
         with plan.step(Rank.DATA, f'data of {folder}', show=False):
             use_coco_splits(plan.cfg, splits)
         with plan.step(Rank.DATA, f'images have up to {inspection.most_objects} objects'):
@@ -163,7 +163,7 @@ def use_loader_defaults(cfg: Config) -> None:
 
     Without persistent workers every epoch would repeat the random numbers of the first.
     """
-    for loader in filter(None, (cfg.get(f'{name}_dataloader') for name in SPLITS)):
+    for loader in loaders(cfg):
         loader.setdefault('pin_memory', torch.cuda.is_available())
         loader.setdefault('collate_fn', dict(type='default_collate'))
         loader.setdefault('persistent_workers', loader.get('num_workers', 0) > 0)
@@ -188,7 +188,7 @@ def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit]) -> None:
 
 
 def learns_masks(cfg: Mapping[str, Any]) -> bool:
-    """Whether a detector is validated by its masks."""
+    """Returns whether a detector is validated by its masks."""
     return any('segm' in evaluator.get('metric', 'bbox') for evaluator in _coco_metrics(cfg, 'val'))
 
 
@@ -218,11 +218,11 @@ def fit_limits(cfg: Config, most_objects: int) -> None:
 
 def _coco_metrics(cfg: Mapping[str, Any], split: str) -> list[MutableMapping[str, Any]]:
     """The COCO metrics of a split; train has none."""
-    found = evaluators(cfg, split)
-    for evaluator in found:
+    metrics = evaluators(cfg, split)
+    for evaluator in metrics:
         if type_name(evaluator) != 'CocoMetric':
             raise UserError(f'--data: {split}_evaluator of this config is {evaluator["type"]}, not CocoMetric; {_HINT}')
-    return found
+    return metrics
 
 
 def limit_detections(model: Mapping[str, Any]) -> None:

@@ -36,21 +36,21 @@ def short_side(cfg: Config) -> int | None:
 
 def test_scale(cfg: Config) -> tuple[int, int] | None:
     """Returns the scale that test images are resized or cropped to in the end; None where there is no such step."""
-    found: tuple[int, int] | None = None
+    size: tuple[int, int] | None = None
     for _, step in walk(cfg.get('test_dataloader')):
         name, scale = type_name(step), step.get('scale')
         if name.endswith('CenterCrop'):
-            found = _pair(step.get('crop_size')) or found
-        elif 'Resize' in name and found is None:
-            found = _pair([step.get('width'), step.get('height')]) or _pair([step.get('max_size'), scale])
-            found = found or _pair(scale)
-    return found
+            size = _pair(step.get('crop_size')) or size
+        elif 'Resize' in name and size is None:
+            size = _pair([step.get('width'), step.get('height')]) or _pair([step.get('max_size'), scale])
+            size = size or _pair(scale)
+    return size
 
 
 def _pair(value: Any) -> tuple[int, int] | None:
     """Two lengths in pixels of a pair or of the side of a square; None for anything else."""
     pair = tuple(value) if isinstance(value, list | tuple) else (value, value)
-    return pair if len(pair) == 2 and all(isinstance(one, int | float) and one > 1 for one in pair) else None
+    return pair if len(pair) == 2 and all(isinstance(side, int | float) and side > 1 for side in pair) else None
 
 
 def set_image_size(cfg: Config, size: int) -> list[str]:
@@ -77,18 +77,18 @@ def set_image_size(cfg: Config, size: int) -> list[str]:
             if key in (*PIXEL_ARGUMENTS, *AREA_ARGUMENTS):
                 scaled = _scaled(value, (size / old) ** (2 if key in AREA_ARGUMENTS else 1))
                 if key == 'random_size_range':  # rounded to multiples by the layer, and never to 0
-                    scaled = type(value)(max(one, step.get('size_divisor', _STEP)) for one in scaled)
+                    scaled = type(value)(max(side, step.get('size_divisor', _STEP)) for side in scaled)
                 elif (
                     key == 'size' and 'batch_augments' in name and scaled != value
                 ):  # of images that were padded to multiples before
-                    scaled = type(value)(math.ceil(one / _STEP) * _STEP for one in scaled)
+                    scaled = type(value)(math.ceil(side / _STEP) * _STEP for side in scaled)
                 if scaled != value:
                     step[key] = scaled
             elif _is_length(key, value, old):
                 left.append(f'{name}.{key}={value} ({type_name(step)})')
     for name, part in walk(cfg.get('model') or {}, 'model'):
         left += [f'{name}.{key}={part[key]}' for key in MODEL_ARGUMENTS if key in part]
-    return [re.sub(r'\[(\d+)\]', r'.\1', one) for one in left if size != old]
+    return [re.sub(r'\[(\d+)\]', r'.\1', entry) for entry in left if size != old]
 
 
 def _steps(cfg: Config) -> Iterator[tuple[str, MutableMapping[str, Any]]]:
@@ -101,11 +101,11 @@ def _steps(cfg: Config) -> Iterator[tuple[str, MutableMapping[str, Any]]]:
 
 
 def _is_length(key: str, value: Any, old: int) -> bool:
-    """Whether an argument that is not known looks like a length in pixels, by its name or by the image size itself."""
+    """Returns whether an unknown argument looks like a length in pixels, by its name or by the image size itself."""
     numbers = value if isinstance(value, list | tuple) else [value]
-    whole = [one for one in numbers if isinstance(one, int) and not isinstance(one, bool)]
+    whole = [number for number in numbers if type(number) is int]
     named = bool(LOOKS_LIKE_PIXELS.search(key)) and not NOT_PIXELS.search(key)
-    return any((abs(one) >= _STEP and named) or (abs(one) == old and old > 2 * _STEP) for one in whole)
+    return any((abs(number) >= _STEP and named) or (abs(number) == old and old > 2 * _STEP) for number in whole)
 
 
 def fitting_size(cfg: Config, median_short_side: float) -> int | None:
@@ -118,6 +118,6 @@ def fitting_size(cfg: Config, median_short_side: float) -> int | None:
 def _scaled(value: Any, factor: float) -> Any:
     """Lengths of one or several scales; relative sizes, which are floats or at most 1, and flags stay."""
     if isinstance(value, list | tuple):
-        return type(value)(_scaled(one, factor) for one in value)
+        return type(value)(_scaled(entry, factor) for entry in value)
     is_length = isinstance(value, int) and not isinstance(value, bool) and abs(value) > 1
     return int(math.copysign(max(1, round(abs(value) * factor)), value)) if is_length else value

@@ -61,8 +61,8 @@ def use_initial_weights(plan: Plan, options: TrainOptions) -> InitialWeights:
         terms = f' ({PACKAGED[weights].terms})' if weights in PACKAGED else ''
         return InitialWeights(f'Initial weights: the backbone, {weights}{terms}')
     if init == 'none':
-        own = backbone.get('pretrained') or isinstance(init_cfg, list)  # weights that its class loads
-        random = not (options.resume or (own and options.init is None))
+        loads = backbone.get('pretrained') or isinstance(init_cfg, list)  # its class loads weights
+        random = not (options.resume or (loads and options.init is None))
         if options.freeze is not None and options.freeze >= 0 and random:
             raise UserError(f'--freeze {options.freeze}: the frozen stages would stay random; use --init')
         trained = dict(frozen_stages=-1, norm_eval=False)  # --freeze and --cfg-options come later
@@ -80,8 +80,7 @@ def use_initial_weights(plan: Plan, options: TrainOptions) -> InitialWeights:
     backbone['init_cfg'] = dict(type='Pretrained', checkpoint=str(init))
     if not str(backbone.get('type')).startswith('tokennorm.'):  # these find the prefix by themselves
         keys = checkpoint.state_dict
-        prefix = next(
-            (one for one in ('backbone.', 'encoder_q.', 'encoder.') if any(k.startswith(one) for k in keys)), ''
-        )
+        known = ('backbone.', 'encoder_q.', 'encoder.')
+        prefix = next((prefix for prefix in known if any(key.startswith(prefix) for key in keys)), '')
         backbone['init_cfg'] |= dict(prefix=prefix) if prefix else {}
     return InitialWeights(f'Initial weights: the backbone, {init}{read}', checkpoint)

@@ -14,7 +14,7 @@ from tokennorm.checkpoints.finding import CheckpointError, newest_checkpoint, pa
 from tokennorm.config.detectors import written_configs
 from tokennorm.config.paths import config_files
 from tokennorm.config.reading import drop_variables, read_config
-from tokennorm.config.tree import evaluators, is_classifier
+from tokennorm.config.tree import evaluators, is_classifier, loaders
 from tokennorm.datasets.coco.inspection import all_have_masks
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.evaluation.batches import use_batches_of_one_size
@@ -49,8 +49,8 @@ def choose_config(
     by default: its pretrained weights gain AP with it (docs/study/pretrain_and_detect.md).
     """
     masks, stem = all_have_masks(splits), stem or 'plain'
-    kind = 'masks' if masks else 'boxes'
-    reason = f'the data has {kind}'
+    annotations = 'masks' if masks else 'boxes'
+    reason = f'the data has {annotations}'
     if model is None and has_gpu:
         model, reason = 'swin-t' if masks else 'pvtv2-b2', f'{reason}, and there is a GPU'
     elif model is None:
@@ -72,7 +72,7 @@ def choose_config(
     name = same[model]
     if name not in known:
         others = ', '.join(key for key in same if same[key] in known and key != 'trial') or 'none'
-        raise UserError(f'no config {name}. Models for {kind} with --norm {norm} --stem {stem}: {others}')
+        raise UserError(f'no config {name}. Models for {annotations} with --norm {norm} --stem {stem}: {others}')
     return name, f'{name}: {reason}'
 
 
@@ -105,15 +105,15 @@ def use_coco_metric(cfg: Config) -> None:
     for metric in (*evaluators(cfg, 'val'), *evaluators(cfg, 'test')):
         if type_name(metric) == 'CocoMetric':
             metric['type'] = 'tokennorm.CocoMetric'
-            kinds = metric.get('metric', 'bbox')
-            kinds = kinds if isinstance(kinds, list) else [kinds]
-            metric['metric'] = ['proposal' if kind == 'proposal_fast' else kind for kind in kinds]
+            names = metric.get('metric', 'bbox')
+            names = names if isinstance(names, list) else [names]
+            metric['metric'] = ['proposal' if name == 'proposal_fast' else name for name in names]
 
 
 def find_resumed(cfg: Config, options: TrainOptions) -> Path | None:
     """Returns the directory of the run that is resumed, or None; an earlier run that is not raises `UserError`."""
     if options.resume is True and options.launcher == 'none' and not Path(cfg.work_dir).is_dir():
-        meant = did_you_mean(cfg.work_dir, (str(one) for one in Path(cfg.work_dir).parent.glob('*') if one.is_dir()))
+        meant = did_you_mean(cfg.work_dir, (str(path) for path in Path(cfg.work_dir).parent.glob('*') if path.is_dir()))
         raise UserError(
             f'--resume: the work directory {cfg.work_dir} does not exist{meant}; leave out --resume to start a new run'
         )
@@ -173,7 +173,19 @@ def apply_options(plan: Plan, options: TrainOptions) -> None:
         with plan.step(Rank.DATA if options.workers is None else Rank.OPTION, '--workers', show=False):
             set_workers(cfg, options.workers)
     with plan.step(Rank.OPTION, 'options', show=False):
-        _apply_plain_options(cfg, options)
+        if options.checkpoint_interval is not None:
+            hook = (cfg.get('default_hooks') or {}).get('checkpoint') or dict(type='CheckpointHook')
+            hook = dict(hook, interval=options.checkpoint_interval, by_epoch=False)
+            cfg.merge_from_dict(dict(default_hooks=dict(checkpoint=hook)))
+        if options.batch_size is not None:
+            cfg.train_dataloader.batch_size = options.batch_size
+        if options.seed is not None:
+            cfg.randomness = dict(cfg.get('randomness') or {}, seed=options.seed)
+        if options.freeze is not None:
+            freeze(cfg, options.freeze)
+        if options.auto_scale_lr:
+            cfg.auto_scale_lr.enable = True
+        log_to(cfg, options.log)
     with plan.step(Rank.OPTION, '--amp' if options.amp else 'full precision on the CPU', show=not options.amp):
         if options.amp:
             use_mixed_precision(cfg, options.amp)
@@ -189,30 +201,13 @@ def apply_options(plan: Plan, options: TrainOptions) -> None:
     _make_acceptable(cfg)
 
 
-def _apply_plain_options(cfg: Config, options: TrainOptions) -> None:
-    """Options that are one entry each."""
-    if options.checkpoint_interval is not None:
-        hook = dict((cfg.get('default_hooks') or {}).get('checkpoint') or dict(type='CheckpointHook'))
-        cfg.merge_from_dict(dict(default_hooks=dict(checkpoint=hook)))
-        cfg.default_hooks.checkpoint.update(interval=options.checkpoint_interval, by_epoch=False)
-    if options.batch_size is not None:
-        cfg.train_dataloader.batch_size = options.batch_size
-    if options.seed is not None:
-        cfg.randomness = dict(cfg.get('randomness') or {}, seed=options.seed)
-    if options.freeze is not None:
-        freeze(cfg, options.freeze)
-    if options.auto_scale_lr:
-        cfg.auto_scale_lr.enable = True
-    log_to(cfg, options.log)
-
-
 def _make_acceptable(cfg: Config) -> None:
     """Removes what PyTorch refuses in loaders without workers, and what mmengine refuses in hooks."""
-    for loader in filter(None, (cfg.get(f'{split}_dataloader') for split in ('train', 'val', 'test'))):
+    for loader in loaders(cfg):
         if not loader.get('num_workers'):
             loader['persistent_workers'] = False
             loader.pop('prefetch_factor', None)
-    if cfg.default_hooks.get('non_finite', {}) is None:  # mmengine would look for a hook of this name to remove
+    if (cfg.default_hooks or {}).get('non_finite', {}) is None:  # mmengine would look for a hook of this name to remove
         del cfg.default_hooks['non_finite']
 
 

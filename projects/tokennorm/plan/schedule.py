@@ -240,7 +240,7 @@ def fit_to(
                     other['T_max'] += other['begin']
                 other['begin'] = 0
     fitted = [scheduler for scheduler in fitted if most > 1 or not is_warm_up(scheduler)]
-    return [one for one in fitted if one.get('end') is None or one['end'] > one.get('begin', 0)]
+    return [entry for entry in fitted if entry.get('end') is None or entry['end'] > entry.get('begin', 0)]
 
 
 def _scaled(scheduler: Mapping[str, Any], ratio: float, epoch_length: int) -> Scheduler:

@@ -6,8 +6,7 @@ from typing import Any
 
 from mmengine.config import Config
 
-from tokennorm.config.tree import innermost_datasets, walk
-from tokennorm.datasets.splits import SPLITS
+from tokennorm.config.tree import innermost_datasets, loaders, walk
 from tokennorm.plan.anchor_fit import anchor_sizes
 from tokennorm.plan.changes import Plan, Rank
 from tokennorm.plan.image_size import set_image_size, short_side
@@ -29,7 +28,9 @@ def use_trained_anchors(plan: Plan, meta: Mapping[str, Any]) -> None:
     noted = meta.get(ANCHORS)
     path, value = noted if isinstance(noted, list | tuple) and len(noted) == 2 else ('', None)
     numbers = value if isinstance(value, list | tuple) else [value]
-    if not _ANCHOR_SIZES.fullmatch(str(path)) or not (numbers and all(type(one) in (int, float) for one in numbers)):
+    if not _ANCHOR_SIZES.fullmatch(str(path)) or not (
+        numbers and all(type(number) in (int, float) for number in numbers)
+    ):
         return
     generator, _, key = path.rpartition('.')
     old = dict(walk(plan.cfg.get('model') or {}, 'model')).get(generator, {}).get(key)
@@ -56,5 +57,5 @@ def note_sizes(plan: Plan, own_data: bool) -> None:
 
 
 def _datasets(cfg: Config) -> Iterator[MutableMapping[str, Any]]:
-    for name in SPLITS:
-        yield from innermost_datasets((cfg.get(f'{name}_dataloader') or {}).get('dataset') or {})
+    for loader in loaders(cfg):
+        yield from innermost_datasets(loader['dataset'])

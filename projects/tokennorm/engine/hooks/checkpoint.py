@@ -87,7 +87,7 @@ class CheckpointHook(UpstreamCheckpointHook):
             runner.val_loop.run()
 
     def _find_best_of_renamed_directory(self, runner: Runner) -> None:
-        """Has the best checkpoints of a directory that was renamed or copied replaced where they are now."""
+        """After a rename or copy of the directory, updates the paths of the best checkpoints."""
         noted = {key: path for key, path in runner.message_hub.runtime_info.items() if key.startswith('best_ckpt')}
         for key, path in noted.items():
             here = Path(self.out_dir) / Path(path or '').name

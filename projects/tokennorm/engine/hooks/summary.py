@@ -37,12 +37,12 @@ class SummaryHook(Hook):
             if loop.val_begin > interval:
                 when += f', from {"epoch" if by_epoch else "iteration"} {loop.val_begin}'
             yield 'validation', f'{describe_data(cfg.val_dataloader.dataset, runner.val_dataloader)}, {when}'
-            if any(type_name(one) == 'CocoMetric' for one in evaluators(cfg, 'val')):
+            if any(type_name(metric) == 'CocoMetric' for metric in evaluators(cfg, 'val')):
                 yield 'metrics', "AP is from 0 to 100; mmdet's log lines have it from 0 to 1"
         size = None if runner.val_loop is None else evaluated_size(runner.val_dataloader.dataset)
         yield 'image size', '' if size is None else f'short side of {size} pixels in evaluation; --image-size sets it'
         batch = images_per_step(runner)
-        yield 'batch', f'{batch} image{"s" * (batch != 1)} per step'
+        yield 'batch', f'{batch} {"image" if batch == 1 else "images"} per step'
         lines, rate = self.schedule, self.lr
         if runner.iter and follows_command(runner):
             rate = f'{max(group["lr"] for group in runner.optim_wrapper.optimizer.param_groups):.4g}'

@@ -40,7 +40,7 @@ class TrainBatchesHook(Hook):
         self._handle: Any = None  # of torch's hook
 
     def before_train(self, runner: Runner) -> None:
-        """Has the data preprocessor pass its output on, in rank 0."""
+        """Collects what the data preprocessor gives to the network, in rank 0."""
         preprocessor, self.path = unwrapped(runner.model).data_preprocessor, Path(runner.work_dir) / FILE
         self.names = common_meta(getattr(runner.train_dataloader.dataset, 'metainfo', None)).get('classes') or ()
         if is_main_process() and isinstance(preprocessor, nn.Module) and not self.path.is_file():

@@ -15,7 +15,7 @@ from tokennorm.findings import refuse
 def follows_command(runner: Runner) -> bool:
     """Returns whether a resumed run can have the schedule of its command: one optimizer, no schedule by validations."""
     schedulers = runner.param_schedulers or []
-    by_metric = not isinstance(schedulers, list) or any(getattr(one, 'need_val_args', False) for one in schedulers)
+    by_metric = not isinstance(schedulers, list) or any(getattr(entry, 'need_val_args', False) for entry in schedulers)
     return isinstance(runner.optim_wrapper, OptimWrapper) and not by_metric
 
 

@@ -126,8 +126,8 @@ def seed_training_samples(runner: Runner) -> None:
 
 def _gradients(model: nn.Module) -> dict[str, Tensor]:
     """Gradients between two steps of a run that accumulates: their mean over the ranks, which the step would take."""
-    own = {name for name, p in model.named_parameters() if p.grad is not None}
-    anywhere, gradients = set().union(*all_gather_object(own)), {}
+    names = {name for name, p in model.named_parameters() if p.grad is not None}
+    anywhere, gradients = set().union(*all_gather_object(names)), {}
     for name, p in model.named_parameters():
         if name in anywhere:
             gradient = torch.zeros_like(p) if p.grad is None else p.grad.detach().clone()

@@ -52,7 +52,7 @@ class Built:
             {split: loop.evaluator.metrics for split, loop in loops.items() if hasattr(loop, 'evaluator')},
             runner.hooks,
             loops,
-            _dicts(runner.param_schedulers),
+            as_list(runner.param_schedulers),
             checkpoint,
         )
 
@@ -104,6 +104,7 @@ def verify(phase: Phase, built: Built) -> None:
     current().stop()
 
 
-def _dicts(schedulers: Any) -> list[Mapping[str, Any]]:
+def as_list(schedulers: Any) -> list[Mapping[str, Any]]:
+    """Returns the configs of schedulers, of which there may be one without a list."""
     entries = schedulers if isinstance(schedulers, list) else [schedulers]
     return [entry for entry in entries if isinstance(entry, Mapping)]
