@@ -32,12 +32,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _report(path: str, missing: dict[str, list[str]]) -> int:
     from mmengine.config import Config
+    from mmengine.hub import get_config
     from mmengine.registry import init_default_scope
 
     from . import coverage
 
     try:
-        config = Config.fromfile(path)
+        config = get_config(path) if '::' in path else Config.fromfile(path)
     except (
         Exception
     ) as error:  # mmengine raises what it likes: FileNotFoundError, SyntaxError, OSError, ModuleNotFoundError
