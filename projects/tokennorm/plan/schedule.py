@@ -82,7 +82,7 @@ def batch_of_lr(cfg: Mapping[str, Any]) -> int:
 def scaled_lr(lr: float, optimizer: str, base_batch: int, total_batch: int) -> tuple[float, str]:
     """Scales a config's learning rate to another total batch. Returns it, and the reason in one line."""
     if base_batch == total_batch:
-        return lr, f'the config sets it for a batch size of {base_batch}'
+        return lr, f'from the config, batch size {base_batch}'
     ratio, rule = total_batch / base_batch, 'linear in the batch (arXiv 1706.02677)'
     if optimizer not in ('SGD', 'ASGD'):
         ratio, rule = math.sqrt(ratio), 'square root of the batch (arXiv 2205.10287)'
@@ -162,7 +162,10 @@ def fit_schedule(
     if problem and not stretch:
         reports('schedule-length', text=problem)
     lines = [describe(runner.param_schedulers, iterations, epoch_length)]
-    return [*lines, f'rescaled: in the config, {problem}'] if problem and stretch else lines
+    if end and problem and stretch:
+        old, new = (f'{i / epoch_length:g}' for i in (end, iterations))
+        lines.append(f'{"shortened" if iterations < end else "stretched"} from {old} to {new} epochs')
+    return lines
 
 
 def _set_schedule(runner: Runner, plan: Plan, schedulers: list[Scheduler], rank: Rank) -> bool:
