@@ -1,5 +1,6 @@
 """Wrong arguments of the functions are one line that says what was expected; right ones of other kinds are taken."""
 
+import io
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ import pytest
 from PIL import Image
 
 import tokennorm
+from tokennorm.config.detectors import Named
 from tokennorm.messages import UserError
 
 ARRAY = np.zeros((8, 8, 3), np.uint8)
@@ -79,14 +81,14 @@ def test_methods_of_an_exported_file(model_file, tmp_path):
         with pytest.raises(UserError, match='needs the work directory, or the config and the checkpoint'):
             use()
     with pytest.raises(UserError, match='is used as it is'):
-        tokennorm.predict(_Own(), 'a.jpg', device='cpu')
+        tokennorm.predict(_Own('mine'), 'a.jpg', device='cpu')
 
 
 class _Own(tokennorm.Detector):
-    opened_with = tokennorm.config  # anything
+    opened_with = Named('a.py', 'a.pth', {})
 
-    def __init__(self):
-        pass
+    def __init__(self, name):
+        self.checkpoint = name
 
 
 def test_paths_begin_at_home_and_threads_share_a_detector(model_file, images, tmp_path, monkeypatch):
@@ -106,15 +108,20 @@ def test_paths_begin_at_home_and_threads_share_a_detector(model_file, images, tm
     assert all((tmp_path / name / 'detections.json').is_file() for name in 'xyz')
 
 
-def test_closed_outputs(model_file, images, tmp_path, monkeypatch):
+class Full(io.StringIO):
+    """A standard output that cannot be written to."""
+
+    def write(self, text):
+        raise OSError(28, 'No space left on device')
+
+
+def test_results_are_written_where_the_output_is_closed(model_file, images, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, 'stdout', None)
     assert tokennorm.predict(model_file, images, out=tmp_path / 'none').images == 3
-    closed = (tmp_path / 'file').open('w', encoding='utf-8')
-    closed.close()
-    monkeypatch.setattr(sys, 'stdout', closed)
-    with pytest.raises(ValueError, match='closed file'):
-        tokennorm.predict(model_file, images, out=tmp_path / 'closed')
-    assert (tmp_path / 'closed' / 'detections.json').is_file()
+    monkeypatch.setattr(sys, 'stdout', Full())
+    with pytest.raises(OSError, match='No space left'):
+        tokennorm.predict(model_file, images, out=tmp_path / 'full')
+    assert (tmp_path / 'full' / 'detections.json').is_file()
 
 
 def test_importing_the_package_imports_nothing_else():
