@@ -14,6 +14,25 @@ ELSEWHERE = {  # modules that are tested with others of their kind
         ],
         'norms/test_formulas',
     ),
+    **{
+        f'commands/{name}': 'commands/test_functions'
+        for name in (
+            'benchmark',
+            'check',
+            'compare',
+            'export',
+            'predict',
+            'publish',
+            'result',
+            'split',
+            'test',
+            'train',
+        )
+    },
+    **dict.fromkeys(['commands/checks', 'commands/opening'], 'commands/test_wrong_uses'),
+    'commands/importing': 'cli/test_command',
+    'commands/trained': 'commands/test_detector',
+    'plan/plan': 'plan/test_changes',
     'cli/compare': 'report/test_compare',
     'cli/split': 'datasets/test_splitting',
     'engine/resume/random_state': 'engine/resume/test_processes',
