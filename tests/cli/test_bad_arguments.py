@@ -76,7 +76,10 @@ CASES = [
     (['check', '@/data/train/_annotations.coco.json'], 'name the folder of the annotations and images'),
     (['check', '@/data', '--masks', '--out', '@/sheets'], 'error: 2 problems that would break training or evaluation'),
     ([*TRAIN, '--cfg-options', 'a'], '--cfg-options a cannot be read: .*each must be KEY=VALUE'),
-    ([*TRAIN, '--cfg-options', 'optim_wraper.optimizer.lr=1'], r'has no optim_wraper \(did you mean optim_wrapper\?\)'),
+    (
+        [*TRAIN, '--cfg-options', 'optim_wraper.optimizer.lr=1'],
+        r'nothing reads optim_wraper \(did you mean optim_wrapper\?\)',
+    ),
     ([*TRAIN, '--cfg-options', 'model.x={' + '[' * 100_000], r'cannot be read: .*each must be KEY=VALUE'),
     ([*TRAIN, '--cfg-options', f'model.x={"[" * 300}1{"]" * 300}'], 'cannot be read: brackets nested too deeply'),
     ([*TRAIN, '--cfg-options', "custom_hooks=[{'type':"], r'cannot be read: .*each must be KEY=VALUE'),
