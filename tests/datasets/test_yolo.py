@@ -277,3 +277,10 @@ def test_a_cache_that_cannot_be_written_is_named(root, tmp_path, monkeypatch):
     monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'file'))
     with pytest.raises(UserError, match=r'which TOKENNORM_CACHE sets: .*Not a directory'):
         find_splits(root)
+
+
+@pytest.mark.parametrize('place', ['.', './', 'train/..'])
+def test_images_next_to_the_yaml_file(root, place):
+    write_labels(root, BOX)
+    (root / 'data.yaml').write_text(f'train: {place}\nnames: [cat]\n')
+    assert len(find_splits(root, ('train',))['train'].content['images']) == 8

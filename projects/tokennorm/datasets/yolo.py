@@ -135,7 +135,7 @@ def _images(value: Any, base: Path, file: Path, split: str) -> list[Path]:
     parts = [part for part in text.split('/') if part not in ('', '.', '..')]
     # Roboflow writes ../train/images for a folder next to the file, notebooks /content/NAME/train/images. One folder
     # alone, such as `images`, may be that of several splits.
-    least = 1 if text.endswith('.txt') or SPLIT_WORDS.get(parts[-1].lower()) == split else 2
+    least = 1 if text.endswith('.txt') or SPLIT_WORDS.get(Path(text).name.lower()) == split else 2
     ends = [file.parent.joinpath(*parts[i:]) for i in range(len(parts) - least + 1)]
     place = next((path for path in (base / text, *ends) if path.exists()), None)
     if place is None and split != 'test':

@@ -36,7 +36,7 @@ def find_coco(root: Path) -> dict[str, ReadSplit]:
         if named := [path for path in candidates if _split_of(path.relative_to(root)) == split]:
             chosen[split] = _plainest(named, split)
     contents = {split: _read_file(chosen[split], split) for split in SPLITS if split in chosen}
-    if is_unlabeled := 'test' in contents and not contents['test'].get('annotations'):
+    if is_unlabeled := 'test' in contents and not contents['test']['annotations']:
         del contents['test']
     read = {split: _read(split, content, chosen[split], root, files) for split, content in contents.items()}
     return {name: replace(split, has_list=is_unlabeled) for name, split in read.items()}
@@ -70,8 +70,8 @@ def read_coco_file(path: Path, with_annotations: bool = True) -> dict[str, Any]:
         text = f'{path} cannot be read as JSON: {error}; save it as UTF-8, or export the annotations again'
         raise ValueError(text) from error
     for key in ('images', 'annotations', 'categories'):
-        if key == 'annotations' and not with_annotations and isinstance(content, dict) and key not in content:
-            continue
+        if key == 'annotations' and not with_annotations and isinstance(content, dict):
+            content.setdefault(key, [])
         entries = content.get(key) if isinstance(content, dict) else None
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             check_known(path)
