@@ -20,6 +20,7 @@ from tokennorm.plan.recipe import (
     find_resumed,
     open_plan,
     use_anchors_of,
+    use_average_of,
 )
 from tokennorm.plan.schedule import fit_to_training
 from tokennorm.plan.trained import note_sizes, use_trained_anchors
@@ -74,6 +75,8 @@ def plan_training(options: TrainOptions) -> tuple[Plan, InitialWeights]:
     apply_options(plan, options)
     if not is_classifier(plan.cfg):
         note_sizes(plan, options.data is not None)
+    if resumed is not None:
+        use_average_of(plan, resumed)
     if allowed := sorted(current().allowed):
         plan.cfg.allow = allowed
     if options.resume and resumed is None:

@@ -150,6 +150,19 @@ def use_anchors_of(plan: Plan, folder: Path) -> None:
                 plan.cfg.model[head].anchor_generator = model[head].anchor_generator
 
 
+def use_average_of(plan: Plan, folder: Path) -> None:
+    """Adds the moving average of the run to resume, where this config has none."""
+    before, now = (
+        [hook for hook in [*(cfg.get('custom_hooks') or ()), *(cfg.get('default_hooks') or {}).values()] if hook]
+        for cfg in (config_of_run(folder), plan.cfg)
+    )
+    average = [hook for hook in before if type_name(hook) == 'EMAHook']
+    if average and not any(type_name(hook) == 'EMAHook' for hook in now):
+        hooks = [*(plan.cfg.get('custom_hooks') or ()), *average]
+        if plan.set('custom_hooks', hooks, Rank.DATA, '--ema, as before', show=False):
+            print_once('--ema, as before: the run to resume averages its weights')
+
+
 def apply_options(plan: Plan, options: TrainOptions) -> None:
     """Changes a config by all options but those of data and weights, and adds the hooks of training."""
     cfg, own_data = plan.cfg, options.data is not None
