@@ -64,7 +64,8 @@ def not_implemented() -> str:
     modules = ', '.join(f'`{module}`' for module in left)
     return (
         f'{total - here} of the {total} names that `mmcv.ops` of onedl-mmcv 2.3.6 takes from its compiled module are '
-        f'implemented; mmcv-lite asks for one less, `line_nms_forward`. {here} names of these modules are not: {modules}.'
+        f'implemented; mmcv-lite asks for one less, `line_nms_forward`. '
+        f'{here} names of these modules are not: {modules}.'
     )
 
 

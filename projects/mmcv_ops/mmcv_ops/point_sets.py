@@ -128,7 +128,7 @@ def chamfer_distance_forward(
         idx1: (B, N), written.
         idx2: (B, M), written.
     """
-    check_shapes('chamfer_distance', xyz1=(xyz1, (None, None, 2)), xyz2=(xyz2, (len(xyz1), None, 2)))
+    check_shapes('chamfer_distance', xyz2=(xyz2, (len(xyz1), None, xyz1.shape[2])))
     for points, others, distance, index in ((xyz1, xyz2, dist1, idx1), (xyz2, xyz1, dist2, idx2)):
         points, others = float32(points, others)
         rows = max(1, (1 << 20) // max(1, others.shape[1]))
@@ -149,7 +149,7 @@ def chamfer_distance_backward(
         where = index.long()[..., None].expand(-1, -1, 2)
         part = 2 * grad[..., None] * (points - others.gather(1, where))
         grad_points.add_(part)
-        grad_others.scatter_add_(1, where, -part)
+        grad_others.scatter_add_(1, where, -part.to(grad_others))  # mmcv 2.0.1 gives float32 for float64
 
 
 def diff_iou_rotated_sort_vertices_forward(vertices: Tensor, mask: Tensor, num_valid: Tensor) -> Tensor:
