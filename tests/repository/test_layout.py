@@ -42,21 +42,9 @@ ELSEWHERE = {  # modules that are tested with others of their kind
         ['datasets/coco/columns', 'datasets/coco/rules', 'datasets/tally', 'findings/data_rules'],
         'rules/test_data_rules',
     ),
-    **{f'datasets/coco/{name}': 'datasets/coco/test_inspection' for name in ('entries', 'image_rules', 'masks')},
-    **{
-        f'datasets/programs/{name}': 'datasets/programs/test_reader'
-        for name in (
-            'cvat',
-            'darknet',
-            'dota',
-            'label_studio',
-            'lvis',
-            'open_images',
-            'roboflow',
-            'supervision',
-            'unread',
-        )
-    },
+    **{f'datasets/coco/{name}': 'datasets/coco/test_inspection' for name in ('entries', 'masks')},
+    'datasets/cvat': 'datasets/test_splits',
+    'datasets/dialects': 'datasets/coco/test_normalizing',
     'layers/layers': 'backbones/test_bad_arguments',
     'ops/dtn_eager': 'ops/test_dtn',
     **dict.fromkeys(['cli/rules', 'findings/rule', 'findings/training_rules'], 'findings/test_collecting'),
