@@ -33,6 +33,12 @@ def use(cfg, root):
     fit_limits(cfg, inspect_splits(splits).most_objects)
 
 
+def test_a_config_is_pointed_at_a_folder_without_a_plan(data):
+    cfg = Config.fromfile(ROOT / 'pvt' / 'retinanet_pvt-t_fpn_1x_coco.py')
+    use_data_folder(cfg, data, ('train', 'val'), fit_images=False)
+    assert cfg.train_dataloader.dataset.metainfo['classes'] == ('disk', 'square', 'triangle', 'star')
+
+
 @pytest.mark.parametrize('name', ['retinanet_pvt-t_fpn_1x_coco.py', 'mask-rcnn_pvt-t-dtn_fpn_1x_coco.py'])
 def test_data_classes_heads_and_evaluators_are_set(data, name):
     cfg = Config.fromfile(ROOT / 'pvt' / name)

@@ -42,7 +42,7 @@ def find_detection_data(
 
 
 def use_data_folder(
-    plan: Plan,
+    plan: Plan | Config,
     folder: str | Path,
     needed: tuple[str, ...],
     image_size: int | None = None,
@@ -50,13 +50,14 @@ def use_data_folder(
     fit_anchors: bool = False,
     splits: dict[str, CocoSplit] | None = None,
 ) -> None:
-    """Points a config at a folder: for a detector COCO, YOLO or Pascal VOC, for a classifier one folder per class.
+    """Points a plan, or a config, at a folder: COCO, YOLO or Pascal VOC, or for a classifier one folder per class.
 
     The folder must have the `needed` splits; `splits` are those of a detection dataset that has been parsed. With
     `fit_images`, a detector's images get a short side of `image_size` pixels, or less than the config's if it would
     enlarge them more than twofold, and the anchors are compared with the objects. With `fit_anchors`, better sizes are
     set where the detector has no trained weights for the config's.
     """
+    plan = Plan(plan) if isinstance(plan, Config) else plan
     if is_classifier(plan.cfg):
         with user_errors(ValueError, OSError):  # of the user's files
             images = find_image_folder(folder, needed)
