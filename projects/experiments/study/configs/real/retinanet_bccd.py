@@ -7,7 +7,12 @@ _base_ = [
 ]
 
 max_epochs = 12
-model = dict(backbone=dict(pretrain_img_size=64), bbox_head=dict(num_classes=len(_base_.metainfo['classes'])))
+norm_cfg = dict(type='GN', num_groups=8)  # as the kept runs were trained
+model = dict(
+    backbone=dict(pretrain_img_size=64),
+    neck=dict(norm_cfg=norm_cfg),
+    bbox_head=dict(num_classes=len(_base_.metainfo['classes']), norm_cfg=norm_cfg),
+)
 no_workers = dict(num_workers=0, persistent_workers=False)
 train_pipeline = _base_.train_pipeline
 train_pipeline[3].crop_size = (240, 320)  # (height, width) by mistake: portrait crops, as the kept runs were trained
