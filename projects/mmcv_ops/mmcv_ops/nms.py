@@ -65,8 +65,8 @@ def softnms(
             chosen, values, rest, order = _soft_block(corners, rest, order, np.float32(min_score), how)
             kept += chosen
             rescored += values
-    index = torch.tensor(kept, dtype=torch.long)
-    values = torch.tensor(np.array(rescored, np.float32))
+    index = torch.tensor(kept, dtype=torch.long, device=boxes.device)  # `torch.device('cuda')` may be the default
+    values = torch.tensor(np.array(rescored, np.float32), device=boxes.device)
     dets[: len(index)] = torch.cat([boxes[index], values[:, None]], 1).to(dets)
     return index
 

@@ -1,7 +1,14 @@
-"""No tensor of a forward pass is made on the CPU for inputs on a GPU: fake tensors, of shapes and devices only."""
+"""No tensor of a forward pass is made on another device than that of the inputs, without a GPU.
 
+Fake tensors have shapes and devices only. What works with arrays of numpy gets real tensors of the CPU, where new ones
+are on PyTorch's device `meta`, which has no values, unless the operator says where.
+"""
+
+import mmcv_cases
+import numpy as np
 import pytest
 import torch
+from conftest import operators
 from mmcv_cases import boxes, random, rois, rotated_boxes
 from mmcv_ops import ext
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
@@ -53,3 +60,44 @@ def test_pairs_of_circles_stay_on_the_device():
         r = mode.from_tensor(rotated_boxes(6)).to('cuda')
         with pytest.raises(DynamicOutputShapeException):  # the number of pairs: everything before it ran
             ext.box_iou_rotated(r, r, torch.zeros(36, device='cuda'), 0, False)
+
+
+class _WithDefault:
+    """The operators, where tensors without a device are made on this one."""
+
+    def __init__(self, device):
+        self.device = device
+
+    def __getattr__(self, name):
+        def call(*args, **kwargs):
+            with torch.device(self.device):
+                return getattr(ext, name)(*args, **kwargs)
+
+        return call
+
+
+@pytest.mark.parametrize('name', mmcv_cases.CASES)
+def test_no_default_device_is_used(name, ops):
+    """As with `torch.set_default_device('cuda')`, and inputs on the CPU."""
+    expected = mmcv_cases.run(name, ops)
+    with operators(_WithDefault('meta')) as others:
+        for key, value in mmcv_cases.run(name, others).items():
+            np.testing.assert_array_equal(value, expected[key], f'{name} {key}')
+
+
+@pytest.mark.parametrize('name', mmcv_cases.CASES)
+def test_cases_stay_on_the_device(name, monkeypatch):
+    """Up to the first step whose shape depends on values, or that copies values to the CPU."""
+    monkeypatch.setattr(mmcv_cases, 'random', lambda *shape, grad=True, **how: random(*shape, grad=False, **how).cuda())
+    monkeypatch.setattr(mmcv_cases, 'gradients', lambda output, **_: dict(output=output))
+    default, fake = torch.device('cuda'), FakeTensorMode(allow_non_fake_inputs=True)
+    with operators(_WithDefault('cpu')) as ops, torch.no_grad(), fake, default:
+        try:
+            outputs = mmcv_cases.CASES[name](ops)
+        except DynamicOutputShapeException:
+            return
+        except RuntimeError as error:
+            if not str(error).startswith('.numpy() is not supported'):
+                raise
+            return
+    assert {output.device.type for output in outputs.values()} == {'cuda'}
