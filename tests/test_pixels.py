@@ -72,7 +72,8 @@ def test_pixels_of_a_path_and_of_a_pil_image(name, tmp_path, capfd):
 @pytest.mark.parametrize('dtype', [np.float32, np.int16])
 def test_negative_values_only_are_refused(tmp_path, dtype):
     cv2.imwrite(str(tmp_path / 'decibels.tif'), np.full((8, 8), -20, dtype))
-    assert open_image(tmp_path, 'decibels.tif')[0].startswith('that cannot be used (it has no value above 0, such as')
+    problem = open_image(tmp_path / 'decibels.tif').problem
+    assert problem.startswith('that cannot be used (it has no value above 0, such as')
     with pytest.raises(ImageError, match=r'decibels.tif cannot be read: it has no value above 0'):
         read_image(tmp_path / 'decibels.tif')
 

@@ -11,6 +11,7 @@ import tokennorm
 from tests.helpers.commands import as_dict
 from tests.helpers.trained import CONFIG, few
 from tokennorm.checkpoints.reading import read_checkpoint
+from tokennorm.commands.train import train
 from tokennorm.config.paths import config as config_path
 from tokennorm.engine import training
 from tokennorm.messages import UserError
@@ -94,17 +95,17 @@ def test_resume_and_options_against_the_default_weights(boxes, tmp_path, monkeyp
     monkeypatch.setattr(training, 'build_runner', build)
     for _ in range(2):
         with pytest.raises(UserError, match='enough'):
-            training.train('retinanet_pvt-t_fpn_1x_coco', boxes, resume=True, work_dir=tmp_path)
+            train('retinanet_pvt-t_fpn_1x_coco', boxes, resume=True, work_dir=tmp_path)
         torch.save(dict(state_dict={}, optimizer={}), tmp_path / 'epoch_1.pth')
     options = {'model.backbone.init_cfg': None}
     printed = capsys.readouterr().out
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob('*')}
     with pytest.raises(UserError, match=r'earlier training run, the latest of which is epoch_1.pth. --resume'):
-        training.train('retinanet_pvt-t_fpn_1x_coco', boxes, work_dir=tmp_path, cfg_options=options)
+        train('retinanet_pvt-t_fpn_1x_coco', boxes, work_dir=tmp_path, cfg_options=options)
     assert capsys.readouterr().out == ''  # at once, before the data is inspected
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob('*')} == before
     with pytest.raises(UserError, match='enough'):
-        training.train('retinanet_pvt-t_fpn_1x_coco', boxes, work_dir=tmp_path / 'new', cfg_options=options)
+        train('retinanet_pvt-t_fpn_1x_coco', boxes, work_dir=tmp_path / 'new', cfg_options=options)
     url = PUBLISHED['retinanet_pvt-t'].url
     assert seen == [(False, url), ('auto', url), (False, None)]
     assert (printed + capsys.readouterr().out).count('Initial weights: ') == 1

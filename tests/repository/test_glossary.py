@@ -10,7 +10,7 @@ REPLACEMENTS = {
     r'(?<![a-z])(go|goes|going|gone|went)[ _]on(?![a-z])': 'continue, resume',
     r'(?<![a-z])goes[ _]before': 'takes precedence over',
     r'(?<![a-z])stands?[ _](in|for)(?![a-z])': 'is in, replaces',
-    r'(?<![a-z])twin(?!s[_\]])': 'variant',
+    r'(?<![a-z])twin(?!e\b|s[_\]])': 'variant',
     r'(reduction of keys)': 'spatial reduction (SR)',
     r'work[ _]folder': 'work directory (`work_dir`)',
     r'(?<![a-z])mend(s|ed|ing)?(?![a-z])': 'fix',

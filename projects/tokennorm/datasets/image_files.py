@@ -59,8 +59,8 @@ def list_files(folder: str | Path) -> list[Path]:
             continue
         seen.add(real)
         folders[:] = sorted(filter(is_data, folders))
-        found += [Path(place, name) for name in sorted(filter(is_data, names))]
-    return found
+        found += [Path(place, name) for name in filter(is_data, names)]
+    return sorted(found, key=lambda path: path.parts)
 
 
 def is_image(path: str | Path) -> bool:
