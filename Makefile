@@ -52,7 +52,7 @@ lint: env
 
 docs: env
 	"$(VENV_PYTHON)" -m pip install --quiet --requirement requirements/docs.txt
-	"$(VENV_PYTHON)" -m codespell_lib --ignore-words-list dota,fo --skip '*.ipynb,*.json,*.png,*.jpg' README.md AGENTS.md llms.txt CONTRIBUTING.md SECURITY.md docs projects
+	"$(VENV_PYTHON)" -m codespell_lib --ignore-words-list dota,fo,tood --skip '*.ipynb,*.json,*.png,*.jpg' README.md AGENTS.md llms.txt CONTRIBUTING.md SECURITY.md docs projects
 	"$(VENV_PYTHON)" -m sphinx -n -W --keep-going -q -b html docs build/docs
 	@echo 'The site: file://$(CURDIR)/build/docs/index.html'
 
