@@ -12,7 +12,7 @@ ORIGINALS = $(filter-out %/test_compile.py %/test_replaced_norms.py, $(wildcard 
     tests/stories/test_killed.py::test_a_training_that_is_killed_again_and_again \
     projects/mmcv_ops/tests/test_names.py projects/mmcv_ops/tests/test_compiled_values.py
 
-.PHONY: help env demo test originals lint docs
+.PHONY: help env demo test originals lint docs dist
 
 help:
 	@echo 'make demo           set up and train the demo detector on the CPU (CONTROL=1: its LayerNorm control)'
@@ -20,6 +20,7 @@ help:
 	@echo 'make originals      a smoke test on the originals of the OpenMMLab packages, in $(VENV)-originals'
 	@echo 'make lint           set up and run ruff, import-linter, mypy and the checks of docs and files in tests/repository'
 	@echo 'make docs           set up and build the documentation into build/docs (OFFLINE=1: without links to other projects)'
+	@echo 'make dist           build wheels and sdists into dist/, check them, and try the wheels with PYTHON, without the clone'
 	@echo 'make env            set up only. Each target sets up only what is not done yet'
 	@echo 'PYTHON=python3.11   the interpreter that .venv is made from'
 	@echo 'VENV=/path/to/env   another environment, new or existing (venv or conda prefix)'
@@ -54,3 +55,6 @@ docs: env
 	"$(VENV_PYTHON)" -m codespell_lib --ignore-words-list dota,fo --skip '*.ipynb,*.json,*.png,*.jpg' README.md AGENTS.md llms.txt CONTRIBUTING.md SECURITY.md docs projects
 	"$(VENV_PYTHON)" -m sphinx -n -W --keep-going -q -b html docs build/docs
 	@echo 'The site: file://$(CURDIR)/build/docs/index.html'
+
+dist: env
+	@VENV="$(VENV)" PYTHON="$(PYTHON)" tools/dist.sh
