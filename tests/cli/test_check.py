@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -88,3 +90,13 @@ def test_hostile_and_foreign_class_names_are_shown(coco, tmp_path, cache, capfd)
     assert r'cat\x1b[2J\x1b]0;x\x07' in shown
     assert '红色' in shown
     assert not {'\x1b', '\r', '\x07'} & set(shown)
+
+
+def test_a_folder_is_checked_without_pytorch(coco, tmp_path, cache):
+    code = (
+        'import sys\nfrom tokennorm.cli.check import main\n'
+        f'main([{str(coco)!r}, "--out", {str(tmp_path / "out")!r}])\nassert "torch" not in sys.modules'
+    )
+    process = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert (tmp_path / 'out' / 'train.jpg').exists()

@@ -61,17 +61,16 @@ def check(
     if is_config(data):
         return _check_config(data, allow, strict)
     check_data(data)
-    import_openmmlab()
     import cv2
 
     from tokennorm.console import say
     from tokennorm.datasets.coco.inspection import inspect_splits
     from tokennorm.datasets.drawing import contact_sheet
+    from tokennorm.datasets.finding import find_splits
     from tokennorm.files import make_output_dir
-    from tokennorm.plan.data import find_detection_data
 
     with judging(found):
-        splits = find_detection_data(data)
+        splits = find_splits(data)
         for split in splits.values():
             say(f'{split.name}: {split.source}, images in {split.image_dir}')
         inspection = inspect_splits(splits)
