@@ -11,7 +11,6 @@ import warnings
 from contextlib import redirect_stdout
 from importlib import metadata
 
-from tokennorm.deferring import deferred_imports
 from tokennorm.files import can_write, home_directory, temporary_directory
 
 FORKS = {
@@ -125,8 +124,7 @@ def check_mmcv_ops() -> str:
     """Returns the source of mmcv's operators, such as NMS. Raises `Fault` if they are missing or fit another torch."""
     try:
         importlib.import_module('torch')
-        with deferred_imports():
-            module = importlib.import_module('mmcv._ext')
+        module = importlib.import_module('mmcv._ext')
     except ImportError as error:
         if error.name != 'mmcv._ext':
             raise
@@ -144,8 +142,7 @@ def check_mmcv_ops() -> str:
 def import_mmdet() -> None:
     """Imports mmdet without what it prints about packages that nothing here uses: faster_coco_eval and OneDL."""
     settle_user()
-    with deferred_imports(), redirect_stdout(io.StringIO()), warnings.catch_warnings():
+    with redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter('ignore')
         importlib.import_module('mmdet.apis')
-        importlib.import_module('mmdet.visualization')
         importlib.import_module('mmdet.models').SSDHead.loss_cls = None  # 3.3 to 3.5 read it in predictions
