@@ -19,7 +19,7 @@ def test_rows_are_of_the_same_images(demo_data, demo_trained, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ('name', 'message'), [('d.onnx', 'error: .*d.onnx has other classes than .*pth; name files of the'), ('d.pt', '2')]
+    ('name', 'message'), [('d.onnx', 'error: .*d.onnx has other classes than .*pth; name files of the'), ('d.pt', 'must be an .onnx')]
 )
 def test_files_of_other_detectors_are_refused(name, message, demo_data, demo_trained, tmp_path):
     path = write_handmade(tmp_path / name)
