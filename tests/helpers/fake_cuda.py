@@ -1,4 +1,4 @@
-"""Models on a GPU that is not there: PyTorch's fake tensors have a shape and a device, and no values.
+"""Models on a GPU that does not exist: PyTorch's fake tensors have a shape and a device, and no values.
 
 An operation on tensors of two devices raises, as on a GPU. Backward passes need a real one.
 """

@@ -1,4 +1,4 @@
-"""Forward passes on a GPU that is not there, up to the first step whose shape depends on values."""
+"""Forward passes on a GPU that does not exist, up to the first step whose shape depends on values."""
 
 from copy import deepcopy
 
