@@ -19,7 +19,11 @@ def test_rows_are_of_the_same_images(demo_data, demo_trained, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ('name', 'message'), [('d.onnx', 'error: .*d.onnx has other classes than .*pth; name files of the'), ('d.pt', 'must be an .onnx')]
+    ('name', 'message'),
+    [
+        ('d.onnx', 'error: .*d.onnx has other classes than .*pth; name files of the'),
+        ('d.pt', 'error: .*d.pt must be an .onnx or .xml file'),
+    ],
 )
 def test_files_of_other_detectors_are_refused(name, message, demo_data, demo_trained, tmp_path):
     path = write_handmade(tmp_path / name)
