@@ -21,5 +21,7 @@ trap 'rm -rf "$folder"' EXIT
     | grep -E "^(${names%|})(==| )" > "$folder/requirements.txt"
 .venv/bin/uv pip install --quiet --no-deps --target "$folder/site" --python-version 3.12 \
     --python-platform x86_64-manylinux_2_28 --requirement "$folder/requirements.txt"
+# Its language models do not import with transformers 5, which such a machine may have.
+echo 'WITH_MULTIMODAL = False' >> "$folder/site/mmpretrain/utils/dependency.py"
 tar -C "$folder/site" --exclude __pycache__ --exclude '*/tests' -cz . > "$archive"
 du -h "$archive"
