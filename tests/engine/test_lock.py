@@ -1,8 +1,10 @@
 """A work directory takes one training run at a time; the lock ends with its process."""
 
+import errno
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 
@@ -45,3 +47,13 @@ def test_second_training_in_a_work_directory_is_refused(holder, tmp_path, monkey
     for _ in range(2):
         with locked_work_dir(tmp_path):
             assert (tmp_path / LOCK).is_file()
+
+
+@pytest.mark.parametrize(('number', 'error'), [(errno.ENOLCK, None), (errno.EOPNOTSUPP, None), (errno.EIO, OSError)])
+def test_a_file_system_without_locks_is_trained_on(tmp_path, monkeypatch, number, error):
+    def flock(*args):
+        raise OSError(number, 'flock')
+
+    monkeypatch.setattr('fcntl.flock', flock)
+    with pytest.raises(error) if error else nullcontext(), locked_work_dir(tmp_path):
+        pass

@@ -29,6 +29,7 @@ from tokennorm.engine.rules import RULES, verify
 from tokennorm.findings import Findings, Refusal, judging
 from tokennorm.findings.training_rules import TRAINING_RULES
 from tokennorm.layers.layer_norm_2d import LayerNorm2d
+from tokennorm.norms import GroupNorm
 from tokennorm.plan import Plan, Rank
 from tokennorm.plan.data import fit_or_describe_anchors, resize_images
 from tokennorm.plan.schedule import fit_schedule
@@ -46,9 +47,9 @@ def part(**values):
 
 
 def group_norm_in_the_backbone(built):
-    """Where padding is left out of the statistics."""
+    """The package's own, which leaves the padding out of the statistics."""
     built.model.neck = built.model.bbox_head = nn.Identity()
-    built.model.backbone.norm = nn.GroupNorm(2, 4)
+    built.model.backbone.norm = GroupNorm(4, num_groups=2)
 
 
 def classes(split, *names, **meta):
@@ -421,6 +422,7 @@ CASES = [
     ('schedule-length', QUIET, schedule(10, stretch=True)),
     ('padded-norms', FIRES, sets(model__neck=nn.Sequential(nn.GroupNorm(2, 4)), model__bbox_head=nn.Identity())),
     ('padded-norms', FIRES, sets(model__backbone=nn.InstanceNorm2d(4))),
+    ('padded-norms', FIRES, sets(model__backbone__body=nn.GroupNorm(2, 4))),  # as in a model of timm
     ('padded-norms', QUIET, sets(model__neck=LayerNorm2d(4), model__bbox_head=nn.BatchNorm2d(4))),
     ('padded-norms', QUIET, group_norm_in_the_backbone),
     ('other-optimizer', FIRES, resumed(2, lr=0.1)),

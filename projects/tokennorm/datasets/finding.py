@@ -32,7 +32,7 @@ def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> d
     of val or test beside YOLO labels of train. What is found about the data is reported.
 
     Raises:
-        Refusal: if there is no dataset, a split that is needed is missing, or a file cannot be read.
+        Refusal: if there is no dataset, a needed split is missing, or a file cannot be read.
     """
     root = Path(os.path.expanduser(root))
     with judging(Findings(current().allowed)) as found:

@@ -1,5 +1,6 @@
 """A lock on a work directory: two training runs would overwrite each other's checkpoints."""
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from tokennorm.ranks import is_first_process
 
 LOCK = '.training.lock'
 PATIENCE = 10  # seconds: data workers of a killed run hold its lock until they notice its end
+_NO_LOCKS = errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS  # a file system without locks, such as some of networks
 
 
 @contextmanager
@@ -28,6 +30,9 @@ def locked_work_dir(work_dir: str | Path) -> Iterator[None]:
         raise UserError(
             f'{work_dir} is in use by another training run. Wait for its end, or use another --out'
         ) from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
     try:
         yield
     finally:

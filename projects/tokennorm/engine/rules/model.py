@@ -13,6 +13,7 @@ from tokennorm.checkpoints.reading import common_meta
 from tokennorm.config.tree import walk
 from tokennorm.engine.rules.built import Built, Lines, rule
 from tokennorm.messages import shorten
+from tokennorm.norms.layer_norm import GridNorm
 
 MOST_LOST = 0.1  # a score threshold that costs hardly any AP
 LEAST_FITTING = 0.5  # of the tensors of a backbone
@@ -80,9 +81,9 @@ def _(built: Built) -> Lines:
 @rule('export', 'padded-norms')
 def _(built: Built) -> Lines:
     kinds = nn.GroupNorm, nn.modules.instancenorm._InstanceNorm
-    knows_padding = isinstance(getattr(built.model, 'backbone', None), Backbone)
-    norms = [name for name, module in built.model.named_modules() if isinstance(module, kinds)]
-    if norms := [name for name in norms if not (knows_padding and name.startswith('backbone.'))]:
+    parts = built.model.named_modules()
+    norms = [name for name, part in parts if isinstance(part, kinds) and not isinstance(part, GridNorm)]
+    if norms:
         yield '', 'padding around an image changes its detections, as these norms have statistics over positions', norms
 
 
