@@ -53,7 +53,8 @@ WITH_DATA = [
         (MMDET, ["my_gain = 3", 'model = dict(test_cfg=dict(score_thr=0.3))'], {'unread-entry', 'low-scores'}, None),
     ],
 )  # fmt: skip
-def test_a_config_is_judged_without_training(write, base, lines, codes, absent):
+def test_a_config_is_judged_without_training(write, base, lines, codes, absent, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # without the data that `make demo` leaves in the repository
     found, left_out = lint(write(base, *lines))
     assert {one.code for one in found} == codes
     assert absent is None or left_out == absent
