@@ -3,7 +3,10 @@
     python projects/experiments/initial_weights/subset.py data/coco_mini data/coco_mini5_boxes --classes 5 --boxes
     python projects/experiments/initial_weights/subset.py data/nuclei data/nuclei150 --images train=150 val=60
 
-Images are drawn at random with a fixed seed. With --classes, images without one of them are left out.
+    python projects/experiments/initial_weights/subset.py data/raccoon data/raccoon50 --images train=50
+
+Images are drawn at random with a fixed seed. With --classes, images without one of them are left out. A folder with
+Pascal VOC's ImageSets/Main keeps its format.
 """
 
 import argparse
@@ -13,13 +16,22 @@ from collections import Counter
 from pathlib import Path
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-parser.add_argument('folder', type=Path, help='with annotations/train.json, annotations/val.json and images/')
+parser.add_argument('folder', type=Path, help='with annotations/train.json, annotations/val.json and images/, or VOC')
 parser.add_argument('out', type=Path, help='new folder; its images are a link')
 parser.add_argument('--classes', type=int, metavar='N', help='classes with most objects in train')
 parser.add_argument('--images', nargs='+', default=[], metavar='SPLIT=N', help='number of images')
 parser.add_argument('--boxes', action='store_true', help='without segmentations')
 args = parser.parse_args()
 numbers = dict(pair.split('=') for pair in args.images)
+if (lists := args.folder / 'ImageSets' / 'Main').is_dir():
+    (args.out / 'ImageSets' / 'Main').mkdir(parents=True)
+    for path in lists.glob('*.txt'):
+        names = path.read_text('utf-8').split()
+        names = random.Random(0).sample(names, int(numbers.get(path.stem, len(names))))
+        (args.out / 'ImageSets' / 'Main' / path.name).write_text(''.join(f'{name}\n' for name in names), 'utf-8')
+    for name in ('JPEGImages', 'Annotations'):
+        (args.out / name).symlink_to((args.folder / name).resolve())
+    raise SystemExit
 files = {split: args.folder / 'annotations' / f'{split}.json' for split in ('train', 'val')}
 contents = {split: json.loads(path.read_text('utf-8')) for split, path in files.items()}
 counts = Counter(one['category_id'] for one in contents['train']['annotations'] if not one.get('iscrowd'))
