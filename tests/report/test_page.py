@@ -96,3 +96,11 @@ def test_a_report_has_the_name_of_the_data(tmp_path, monkeypatch, source, images
     (data / 'val' / '_annotations.coco.json').touch()
     monkeypatch.chdir(tmp_path)
     assert data_name(dict(tokennorm=dict(source=source, images=images)), 'cache/val-1.json', None) == 'raccoons'
+
+
+def test_a_report_has_the_name_of_the_data_whose_images_are_a_link(tmp_path):
+    (tmp_path / 'raccoons' / 'annotations').mkdir(parents=True)
+    (source := tmp_path / 'raccoons' / 'annotations' / 'val.json').touch()
+    (images := tmp_path / 'raccoons' / 'images').symlink_to('/')
+    assert data_name({}, source, images) == 'raccoons'
+    assert data_name({}, source, '/') == 'raccoons'

@@ -177,8 +177,10 @@ def data_name(content: Mapping[str, Any], ann_file: str | Path, image_dir: str |
     """Returns the name of the folder that annotations and images share, or of its parent if a split has the name."""
     noted = content.get('tokennorm', {})
     source = Path(noted.get('source', ann_file))  # a sentence where labels are not COCO's
-    images = Path(noted.get('images') or image_dir or source.parent).resolve()
-    folder = Path(os.path.commonpath([source.resolve().parent, images])) if source.is_file() else images
+    images = Path(os.path.abspath(noted.get('images') or image_dir or source.parent))  # links keep their names
+    labels = Path(os.path.abspath(source.parent)) if source.is_file() else images
+    shared = Path(os.path.commonpath([labels, images]))
+    folder = shared if shared.name else labels
     while folder.name.lower() in (*SPLIT_WORDS, 'annotations', 'images', 'labels'):
         folder = folder.parent
     return folder.name or str(folder)
