@@ -1,0 +1,175 @@
+"""Training on a CPU with TokenNorm and with what one would use instead: processor time and memory.
+
+    python benchmarks/trainers.py DATA [--ultralytics PYTHON] [--only TEXT] [--epochs 1 3] [--rounds 2]
+
+DATA is a folder for `tokennorm train --data`. Each contender trains for the first and for the second number of epochs,
+in processes of its own, on one thread and without data workers. The difference is the time of the epochs between, with
+reading and augmenting images; what is left of the first run is its start, validation and end. Contenders alternate, and
+the figure is the median of the rounds. Each has the settings that its users get: image size, batch, frozen layers.
+Where weights would be downloaded, they are random, which does not change the time.
+
+Ultralytics needs an environment of its own: `uv venv X && uv pip install -p X/bin/python ultralytics`.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TORCHVISION = 'ssdlite320_mobilenet_v3_large', 'fasterrcnn_mobilenet_v3_large_320_fpn'
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('data', type=Path)
+    parser.add_argument('--ultralytics', type=Path, metavar='PYTHON')
+    parser.add_argument('--only', default='', help='contenders with this text in their names')
+    parser.add_argument('--epochs', type=int, nargs=2, default=[1, 3])
+    parser.add_argument('--rounds', type=int, default=2)
+    parser.add_argument('--train', nargs=2, metavar=('MODEL', 'EPOCHS'), help='train a model of torchvision, and end')
+    args = parser.parse_args()
+    if args.train:
+        train_torchvision(args.train[0], args.data, int(args.train[1]))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        images, commands = contenders(args, place)
+        commands = {name: command for name, command in commands.items() if args.only in name}
+        rows: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
+        for _ in range(args.rounds):
+            for name, command in commands.items():
+                first, second = (run([part.format(epochs=n) for part in command], place) for n in args.epochs)
+                per_epoch = (second[0] - first[0]) / (args.epochs[1] - args.epochs[0])
+                rows[name].append((images / per_epoch, first[0] - per_epoch * args.epochs[0], second[1]))
+                print(name, *(f'{value:.1f}' for value in rows[name][-1]), file=sys.stderr, flush=True)
+    print('| trainer | images per second | start, validation, end: seconds | memory, GB |', '|---' * 4 + '|', sep='\n')
+    for name, found in rows.items():
+        speed, rest, memory = (statistics.median(column) for column in zip(*found, strict=True))
+        print(f'| {name} | {speed:.1f} | {rest:.0f} | {memory:.1f} |')
+
+
+def run(command: list[str], folder: Path) -> tuple[float, float]:
+    """Runs a command in a new folder, and returns its processor time in seconds and its greatest memory in GB."""
+    threads = dict.fromkeys(('OMP_NUM_THREADS', 'MKL_NUM_THREADS'), '1')
+    place = Path(tempfile.mkdtemp(dir=folder))
+    with (place / 'output.txt').open('w') as output:
+        process = subprocess.Popen(command, cwd=place, env=os.environ | threads, stdout=output, stderr=output)
+        _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f'{" ".join(command)}\n{(place / "output.txt").read_text()[-3000:]}')
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e6
+
+
+def contenders(args: argparse.Namespace, folder: Path) -> tuple[int, dict[str, list[str]]]:
+    """Returns the number of training images, and each contender's command."""
+    import tokennorm
+    from tokennorm.datasets.finding import find_splits
+
+    split = find_splits(args.data, ('train',))['train']
+    data, this = str(args.data.resolve()), str(Path(__file__).resolve())
+    train = [sys.executable, '-m', 'tokennorm', 'train', '--data', data, '--model', 'trial', '--workers', '0']
+    train += ['--cfg-options', 'train_cfg.val_interval=1000', '--out']
+    run([*train, str(folder / 'ours'), '--epochs', '1'], folder)
+    (config,) = (folder / 'ours').glob('*.py')
+    (mmdet,) = importlib.util.find_spec('mmdet').submodule_search_locations
+    epochs = ['--cfg-options', 'train_cfg.max_epochs={epochs}']
+    found = {
+        f'tokennorm {tokennorm.__version__}': [*train, 'run', '--epochs', '{epochs}'],
+        "mmdet's tools/train.py, the same config": [
+            sys.executable,
+            f'{mmdet}/.mim/tools/train.py',
+            str(config),
+            *epochs,
+        ],
+    }
+    for name in TORCHVISION:
+        found[f'torchvision, {name}'] = [sys.executable, this, data, '--train', name, '{epochs}']
+    if args.ultralytics:
+        write_yolo(split, folder / 'yolo')
+        for size in (320, 640):
+            options = f"data='{folder}/yolo/data.yaml', epochs={{epochs}}, imgsz={size}, device='cpu', workers=0, "
+            script = f"import ultralytics; ultralytics.YOLO('yolo11n.yaml').train({options}amp=False, plots=False)"
+            found[f'Ultralytics, yolo11n, {size} pixels'] = [str(args.ultralytics), '-c', script]
+    return len(split.content['images']), found
+
+
+def write_yolo(split: object, folder: Path) -> None:
+    """Writes a split in YOLO's format, with links to its images."""
+    content = split.content
+    labels = {category['id']: index for index, category in enumerate(content['categories'])}
+    for name in ('images', 'labels'):
+        (folder / name).mkdir(parents=True)
+    for image in content['images']:
+        path = (split.image_dir / image['file_name']).resolve()
+        (folder / 'images' / path.name).symlink_to(path)
+        lines = []
+        for one in content['annotations']:
+            if one['image_id'] == image['id']:
+                x, y, w, h = one['bbox']
+                place = (
+                    (x + w / 2) / image['width'],
+                    (y + h / 2) / image['height'],
+                    w / image['width'],
+                    h / image['height'],
+                )
+                lines.append(f'{labels[one["category_id"]]} ' + ' '.join(map(str, place)) + '\n')
+        (folder / 'labels' / path.name).with_suffix('.txt').write_text(''.join(lines))
+    names = [category['name'] for category in content['categories']]
+    (folder / 'data.yaml').write_text(
+        f'path: {folder}\ntrain: images\nval: images\nnames: {json.dumps(dict(enumerate(names)))}\n'
+    )
+
+
+def train_torchvision(name: str, data: Path, epochs: int) -> None:
+    """Trains as torchvision's references/detection: SGD, horizontal flips, batches of two."""
+    import torch
+    import torchvision
+    from torch.utils.data import DataLoader
+    from torchvision.io import ImageReadMode, decode_image
+    from torchvision.transforms.functional import hflip
+
+    from tokennorm.datasets.finding import find_splits
+
+    split = find_splits(data, ('train',))['train']
+    objects: dict[object, list[list[float]]] = {image['id']: [] for image in split.content['images']}
+    labels: dict[object, list[int]] = {image['id']: [] for image in split.content['images']}
+    index = {category['id']: i + 1 for i, category in enumerate(split.content['categories'])}
+    for one in split.content['annotations']:
+        x, y, w, h = one['bbox']
+        objects[one['image_id']].append([x, y, x + w, y + h])
+        labels[one['image_id']].append(index[one['category_id']])
+
+    def load(batch: list[dict]) -> tuple[list, list]:
+        pixels, targets = [], []
+        for image in batch:
+            picture = decode_image(str(split.image_dir / image['file_name']), ImageReadMode.RGB) / 255
+            boxes = torch.tensor(objects[image['id']], dtype=torch.float32).reshape(-1, 4)
+            if torch.rand(()) < 0.5:
+                picture, boxes = hflip(picture), boxes[:, [2, 1, 0, 3]] * torch.tensor([-1, 1, -1, 1])
+                boxes[:, ::2] += picture.shape[-1]
+            pixels.append(picture)
+            targets.append(dict(boxes=boxes, labels=torch.tensor(labels[image['id']])))
+        return pixels, targets
+
+    images = [image for image in split.content['images'] if objects[image['id']]]
+    model = getattr(torchvision.models.detection, name)(weights=None, weights_backbone=None, num_classes=len(index) + 1)
+    if name == 'fasterrcnn_mobilenet_v3_large_320_fpn':  # three of six stages are trained from ImageNet weights
+        for stage in [model.backbone.body[str(i)] for i in range(7)]:
+            stage.requires_grad_(False)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=0.0025, momentum=0.9, weight_decay=1e-4)
+    for _ in range(epochs):
+        for batch in DataLoader(images, 2, shuffle=True, collate_fn=load):
+            optimizer.zero_grad()
+            loss = sum(model(*batch).values())
+            loss.backward()
+            optimizer.step()
+
+
+if __name__ == '__main__':
+    main()
