@@ -32,10 +32,8 @@ env:
 demo: env
 	"$(VENV_PYTHON)" tools/demo.py $(if $(CONTROL),--control)
 
-# A worker that dies, which happens, fails the test that it was running: what failed runs once more, in one process.
 test: lint
-	"$(VENV_PYTHON)" -m pytest -n auto --dist worksteal --ignore tests/repository $(PYTEST_ARGS) || \
-	    "$(VENV_PYTHON)" -m pytest -n 0 --last-failed --last-failed-no-failures none --ignore tests/repository $(PYTEST_ARGS)
+	"$(VENV_PYTHON)" -m pytest -n auto --dist worksteal --ignore tests/repository $(PYTEST_ARGS)
 
 originals: env
 	UV_PROJECT_ENVIRONMENT="$(VENV)-originals" UV_PYTHON="$(VENV_PYTHON)" "$(VENV)/bin/uv" sync --frozen \

@@ -162,6 +162,26 @@ def test_copies_in_other_processes_open_the_file_again(suffix, model_file, tmp_p
         np.testing.assert_array_equal(other(image, 'best').boxes, detector(image, 'best').boxes)
 
 
+SIGNAL = """
+import os, signal, sys
+from tokennorm.inference.runtime import ExportedDetector
+
+signal.signal(signal.SIGINT, lambda *_: print('handled'))
+first, second = ExportedDetector(sys.argv[1]), ExportedDetector(sys.argv[1])
+del first
+del second
+os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def test_a_signal_is_handled_after_two_openvino_models_have_gone(model_file, tmp_path):
+    """OpenVINO's CPU plugin leaves a stack for signal handlers that is no longer there, if it may."""
+    write_openvino(model_file.read_bytes(), ExportedDetector(model_file)._session.texts, tmp_path / 'm.xml')
+    command = [sys.executable, '-X', 'faulthandler', '-c', SIGNAL, str(tmp_path / 'm.xml')]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, 'handled\n')
+
+
 POOL = """
 import multiprocessing, sys
 import numpy as np

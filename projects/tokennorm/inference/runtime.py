@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -333,7 +334,7 @@ class _OpenVino(_Session):
             import openvino
         except ImportError:
             raise ModelFileError(f'{path} needs openvino: pip install openvino') from None
-        core = openvino.Core()
+        core = _openvino_core()
         # float32: on some CPUs OpenVINO computes in bfloat16 unless told otherwise.
         settings: dict[str, Any] = {'INFERENCE_PRECISION_HINT': 'f32'}
         if threads is not None:
@@ -350,6 +351,19 @@ class _OpenVino(_Session):
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         request = self._compiled.create_infer_request()  # of this call only: others may run in other threads
         return {output.any_name: value for output, value in request.infer(inputs).items()}
+
+
+@cache
+def _openvino_core() -> Any:
+    """OpenVINO's `Core`, one for the process, which is never deleted.
+
+    The CPU plugin of a deleted one puts back the stack for signal handlers that was there before it. Of two that end in
+    the order in which they began, this is the memory of the first, which is gone: the next signal, such as Ctrl+C, ends
+    the process with a segmentation fault.
+    """
+    import openvino
+
+    return openvino.Core()
 
 
 def thresholds_of(checkpoint: str | PathLike) -> Path | None:
