@@ -54,7 +54,9 @@ def add_options_argument(parser: argparse.ArgumentParser) -> None:
 
 def add_detector_arguments(parser: Parser, exported: bool = False) -> None:
     """Adds a detector: a work directory or a published detector, or a config and a checkpoint; or an exported file."""
-    names = 'work directory of a training run, or one of `tokennorm weights`' + ', or an exported file' * exported
+    names = 'work directory of a training run, or one of `tokennorm weights`'
+    if exported:
+        names += ', or an exported file'
     parser.is_input = lambda word: _is_input(word, exported)
     parser.add_argument(
         'detector',

@@ -108,7 +108,9 @@ def _check_config(name: str, allow: Sequence[str], strict: bool) -> CheckResult:
     from tokennorm.engine.lint import lint
 
     found, absent = lint(name, tuple(allow), strict)
-    lines = [f'note: the data of {", ".join(absent)} is not on this machine; its rules are left out'] * bool(absent)
+    lines = []
+    if absent:
+        lines.append(f'note: the data of {", ".join(absent)} is not on this machine; its rules are left out')
     return _result(found, True, without_data=absent, lines=[*lines, found.text() or 'No problems found.'])
 
 

@@ -12,7 +12,10 @@ IMPORTING = 'Importing PyTorch and OpenMMLab ...'
 def import_openmmlab() -> None:
     """Imports PyTorch and mmdet, and announces it the first time."""
     limit_spinning()
-    print_once(*filter(None, [settle_user()]), *[IMPORTING] * ('mmdet.apis' not in sys.modules))
+    if note := settle_user():
+        print_once(note)
+    if 'mmdet.apis' not in sys.modules:
+        print_once(IMPORTING)
     try:
         check_mmcv_ops()
         import_mmdet()

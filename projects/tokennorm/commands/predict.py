@@ -150,7 +150,9 @@ def predict(
     results = predict_all(predictor, source, out)
 
     images, objects = (len(results.content[name]) for name in ('images', 'annotations'))
-    shown = f'{results.shown} with scores of at least {predictor.lowest:.3g}{" are drawn" * options.drawings}'
+    shown = f'{results.shown} with scores of at least {predictor.lowest:.3g}'
+    if options.drawings:
+        shown += ' are drawn'
     lines = [f'{out}: detections.json ({objects} detections on {images} images); {shown}']
     if thresholds is None and has_thresholds:
         lines.append('Too many boxes? --thresholds best applies the score thresholds that the training run recommends.')

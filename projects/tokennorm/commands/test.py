@@ -152,6 +152,7 @@ def test(
     for name in (name for name, value in metrics.items() if name.endswith('_mAP') and value >= 0):
         others = [f'AP{key} {100 * metrics[f"{name}_{key}"]:.1f}' for key in ('50', '75') if f'{name}_{key}' in metrics]
         lines.append(', '.join([f'{name}, from 0 to 100: AP {100 * metrics[name]:.1f}', *others]))
-    lines += [f'The report is in {page}'] * (page is not None)
+    if page is not None:
+        lines.append(f'The report is in {page}')
     lines.append(f'Metrics and log: {work_dir / runner.timestamp}')
     return EvaluationResult(metrics, opened.source, work_dir, page, lines=lines)

@@ -232,7 +232,7 @@ def how_to_use(content: Mapping[str, Any]) -> str:
         resized = f'resized in proportion, to the largest size within {long} x {short} or {short} x {long} pixels'
     else:
         resized = f'resized to a width of {rule["scale"][0]} and a height of {rule["scale"][1]} pixels'
-    masks = '; masks: probability of the object within each box' * (content['mask_threshold'] is not None)
+    masks = '' if content['mask_threshold'] is None else '; masks: probability of the object within each box'
     lines = [
         f'images: float32 (batch, 3, height, width), {content["color"]}, 0 to 255, each image {resized} (bilinear).',
         'Normalization is inside: apply no mean, no standard deviation and no division by 255. Padding is not needed.',

@@ -214,7 +214,8 @@ def draw_detections(image: np.ndarray, found: Detections) -> np.ndarray:
     found = found.select(np.argsort(found.scores, kind='stable'))  # the best ones on top
     texts = [f'{name} {score:.2f}' for name, score in zip(found.class_names, found.scores, strict=True)]
     for i, track in enumerate(found.track_ids if found.track_ids is not None else ()):
-        texts[i] += f' #{track}' * (track >= 0)
+        if track >= 0:
+            texts[i] += f' #{track}'
     masks = found.masks if found.masks is not None else ()
     return draw(image, found.boxes, texts, [color_of(label) for label in found.labels], masks)
 
