@@ -1,6 +1,6 @@
 """Detections of images alone and on a larger canvas, padded at the right and the bottom: do they change?
 
-    python benchmarks/canvas.py WORK_DIR DATA [--exported FILE.onnx] [--canvas 640]
+    python benchmarks/canvas.py WORK_DIR DATA [--exported FILE.onnx] [--canvas 640] [--detector tokennorm.RetinaNet]
 
 Prints, for PyTorch and an exported file, AP alone and on the canvas, the largest difference of a score and of a box's
 side of detections with a score of 0.3 or more, and precision at the recommended threshold.
@@ -56,10 +56,12 @@ def main() -> None:
     parser.add_argument('data', type=Path)
     parser.add_argument('--exported', type=Path)
     parser.add_argument('--canvas', type=int, default=640, help='side in pixels; default: %(default)s')
+    parser.add_argument('--detector', help='model.type, where it is not that of the run')
     args = parser.parse_args()
     split = find_splits(args.data, ('val',))['val']
     pairs = {}
-    alone, padded = (tokennorm.Detector(args.work_dir, device='cpu') for _ in range(2))
+    options = {} if args.detector is None else {'model.type': args.detector}
+    alone, padded = (tokennorm.Detector(args.work_dir, device='cpu', options=options) for _ in range(2))
     padded.model.data_preprocessor.pad_size_divisor = args.canvas  # pads to a multiple of it, and notes the sizes
     pairs['PyTorch'] = alone, padded
     if args.exported is not None:

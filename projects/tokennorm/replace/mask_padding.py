@@ -22,7 +22,8 @@ def mask_padding(model: nn.Module, divisor: int | None = None) -> nn.Module:
       maps are not images, stay.
     - Scores of a dense head outside of the image are 0.
     - RoIAlign gets the last row and column of the image again after it, as at the border of a feature map.
-    - `tokennorm.PVT` and `PVTv2` have no keys in the padding, and positions for the size of the image.
+    - `tokennorm.PVT` and `PVTv2` have no keys in the padding, and positions for the size of the image. The windows of
+      `tokennorm.Swin` end with the image.
 
     Other attentions, and norms with statistics over positions, are not changed.
 
