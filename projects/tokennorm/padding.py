@@ -95,7 +95,7 @@ def extent_in_tokens(sizes: Tensor, pixels: int, tokens: int) -> Tensor:
 
 
 class _Pass(NamedTuple):
-    """Of one forward pass: sizes of the images, int (B, 2), None if nothing is masked, and of their batch, in pixels."""
+    """Of one forward pass: sizes of the images, int (B, 2), None if nothing is masked, and of the batch, in pixels."""
 
     sizes: Tensor | None
     batch: Sequence[int]

@@ -40,7 +40,7 @@ def resize_positions(positions: Tensor, shape: tuple[int, int], mode: str = 'bic
 
 
 def resize_to_extents(positions: Tensor, shape: tuple[int, int], extents: Tensor) -> Tensor:
-    """Resizes position embeddings (1, h, w, C) to the extents of each image, int (B, 2), in a larger grid: (B, H, W, C).
+    """Resizes position embeddings (1, h, w, C) to the extents of each image, int (B, 2), within a grid: (B, H, W, C).
 
     Bilinear, as `resize_positions` does it, in float32. Beyond an image the last row and column are repeated.
     """

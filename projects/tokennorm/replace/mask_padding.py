@@ -15,12 +15,12 @@ HIDDEN = -1e4  # a logit whose sigmoid is 0, also in float16
 def mask_padding(model: nn.Module, divisor: int | None = None) -> nn.Module:
     """Makes the result for an image independent of the padding around it. It changes the model in place.
 
-    Without it, convolutions read at the border of an image what earlier layers made of the padding, where an image alone
-    has zeros. Here they read zeros. Nothing is computed for a batch without padding. The parameters and their names stay.
+    Without it, convolutions read at the border of an image what earlier layers made of the padding, where an image
+    alone has zeros. Nothing is computed for a batch without padding. The parameters and their names stay.
 
-    - Convolutions and poolings whose windows overlap get zeros outside of the image. Those of a `roi_head`, whose feature
-      maps are not images, stay.
-    - Scores of a dense head outside of the image are 0.
+    - Convolutions and poolings whose windows overlap get zeros outside of the image. Those of a `roi_head` stay: their
+      feature maps are boxes.
+    - Scores of a dense head with sigmoids are 0 outside of the image.
     - RoIAlign gets the last row and column of the image again after it, as at the border of a feature map.
     - `tokennorm.PVT` and `PVTv2` have no keys in the padding, and positions for the size of the image. The windows of
       `tokennorm.Swin` end with the image.
@@ -81,7 +81,9 @@ class _Hooks:
     def before_windows(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return self.area.masked(args[0]), *args[1:]
 
-    def after_dense_head(self, module: nn.Module, args: Any, outs: tuple[list[Tensor], ...]) -> tuple[list[Tensor], ...]:
+    def after_dense_head(
+        self, module: nn.Module, args: Any, outs: tuple[list[Tensor], ...]
+    ) -> tuple[list[Tensor], ...]:
         return [self.area.masked(scores, HIDDEN) for scores in outs[0]], *outs[1:]
 
     def after_neck(self, module: nn.Module, args: Any, maps: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
