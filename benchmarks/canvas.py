@@ -14,11 +14,9 @@ import numpy as np
 
 import tokennorm
 from tokennorm.datasets.finding import find_splits
-from tokennorm.export.measure import measure
-from tokennorm.inference.runtime import Detections, ExportedDetector
+from tokennorm.export.measure import largest_changes, measure
+from tokennorm.inference.runtime import ExportedDetector
 from tokennorm.pixels import as_pixels
-
-LEAST_SCORE = 0.3
 
 
 class ExportedOnCanvas(ExportedDetector):
@@ -31,23 +29,6 @@ class ExportedOnCanvas(ExportedDetector):
         pixels = inputs['images']
         more = [(0, 0), (0, 0), *((0, max(0, self.canvas - side)) for side in pixels.shape[2:])]
         return inputs | dict(images=np.pad(pixels, more))
-
-
-def largest_differences(alone: Detections, padded: Detections) -> tuple[float, float, int]:
-    """Of a score, of a coordinate in pixels, and the number of detections that only one of the two has.
-
-    A detection is compared with the nearest box of its class.
-    """
-    score = pixels = 0.0
-    lone = abs(int((alone.scores >= LEAST_SCORE).sum()) - int((padded.scores >= LEAST_SCORE).sum()))
-    for box, value, label in zip(alone.boxes, alone.scores, alone.labels, strict=True):
-        same = padded.labels == label
-        if value < LEAST_SCORE or not same.any():
-            continue
-        distances = np.abs(padded.boxes[same] - box).max(1)
-        pixels = max(pixels, float(distances.min()))
-        score = max(score, abs(float(padded.scores[same][distances.argmin()]) - float(value)))
-    return score, pixels, lone
 
 
 def main() -> None:
@@ -74,7 +55,7 @@ def main() -> None:
         rows = []
         for image in split.content['images']:
             pixels = as_pixels(split.image_dir / image['file_name'])
-            rows.append(largest_differences(*(detector.detect([pixels])[0] for detector in (first, second))))
+            rows.append(largest_changes(*(detector.detect([pixels])[0] for detector in (first, second))))
         score, distance, lone = np.array(rows).T
         row = f'{aps[0]:.2f} | {aps[1]:.2f} | {score.max():.3f} | {distance.max():.1f} | {int(lone.sum())}'
         print(f'| {name} | {row} |')

@@ -17,7 +17,7 @@ else:
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
-            mask_padding(self)  # type: ignore[arg-type]
+            mask_padding(self)
 
     @MODELS.register_module()
     class RetinaNet(_PaddingMasked, detectors.RetinaNet):

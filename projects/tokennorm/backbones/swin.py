@@ -56,7 +56,7 @@ def shift_mask(
     the extents of each image in the grid, int (B, 2), the windows of an image alone end there, and the mask is
     (B * windows, window^2, window^2).
     """
-    extents = torch.tensor([grid], device=like.device) if extents is None else round_up(extents, window)
+    extents = torch.tensor([grid], device=like.device) if extents is None else (extents + window - 1) // window * window
     regions = []
     for size, moved, extent in zip(grid, shift, extents.unbind(1), strict=True):
         places = torch.arange(size, device=like.device)
