@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from mmcv.ops import RoIAlign
 from torch import nn
 
-from tests.helpers.backbones import FOUR_STAGES
+from tests.helpers.backbones import FOUR_STAGES, THREE_BLOCKS
 from tests.helpers.compare import assert_near
 from tests.helpers.exporting import build, config
 from tests.helpers.pvt import ARCH
 from tests.helpers.weights import randomize
 from tokennorm import mask_padding
-from tokennorm.backbones import PVT, PVTv2, Swin
+from tokennorm.backbones import PVT, PVTv2, Swin, ViT
 from tokennorm.config.reading import read_config
 from tokennorm.export.detector import WholeDetector
 from tokennorm.layers.positions import resize_positions, resize_to_extents
@@ -95,12 +95,14 @@ def test_what_is_not_finite_in_the_padding_does_not_enter():
     assert_near('outputs', model(note_image_sizes(padded, [(9, 11)]))[..., :9, :11], model(image))
 
 
-@pytest.mark.parametrize('kind', [PVT, PVTv2, Swin])
+@pytest.mark.parametrize('kind', [PVT, PVTv2, Swin, ViT])
 @pytest.mark.parametrize('norm', ['LN', 'DTN', 'LocalLayerNorm'])
 def test_feature_maps_are_those_of_images_alone(kind, norm):
     torch.manual_seed(0)
-    kwargs = dict(window_size=3) if kind is Swin else {}
-    model = kind(FOUR_STAGES if kind is Swin else ARCH, token_norm_cfg=dict(type=norm), **kwargs)
+    arch = {Swin: FOUR_STAGES, ViT: THREE_BLOCKS}.get(kind, ARCH)
+    kwargs = dict(window_size=3) if kind in (Swin, ViT) else {}
+    kwargs |= dict(global_indices=[1], out_indices=(0, 1, 2)) if kind is ViT else {}
+    model = kind(arch, token_norm_cfg=dict(type=norm), **kwargs)
     model = mask_padding(randomize(model).eval())
     images = [torch.randn(3, *size) for size in SIZES]
     together = model(on_canvas(images))
@@ -110,11 +112,13 @@ def test_feature_maps_are_those_of_images_alone(kind, norm):
             assert_near(f'image {i}, stage {stage}', together[stage][i, :, :height, :width], wanted[0], 'backward')
 
 
-def test_positions_are_those_of_the_size_of_each_image():
+@pytest.mark.parametrize('mode', ['bilinear', 'bicubic'])
+def test_positions_are_those_of_the_size_of_each_image(mode):
     grid = torch.randn(1, 5, 7, 3)
-    resized = resize_to_extents(grid, (12, 16), torch.tensor([[5, 7], [12, 9], [3, 16]]))
-    for one, (rows, columns) in zip(resized, [(5, 7), (12, 9), (3, 16)], strict=True):
-        assert_near('grid', one[:rows, :columns], resize_positions(grid, (rows, columns), 'bilinear')[0])
+    resized = resize_to_extents(grid, (12, 16), torch.tensor([[5, 7], [12, 9], [2, 16]]), mode)
+    for one, (rows, columns) in zip(resized, [(5, 7), (12, 9), (2, 16)], strict=True):
+        assert_near('grid', one[:rows, :columns], resize_positions(grid, (rows, columns), mode)[0])
+    assert resized.isfinite().all()
 
 
 def test_roi_align_at_the_border_of_an_image():
@@ -156,6 +160,11 @@ def test_a_data_preprocessor_must_note_the_sizes():
     cfg.model.data_preprocessor.type = 'DetDataPreprocessor'
     with pytest.raises(ValueError, match='DetDataPreprocessor does not note the sizes of images'):
         mask_padding(build(cfg))
+
+
+def test_classifiers_are_refused():
+    with pytest.raises(ValueError, match="out_type='cls_token' is a classifier"):
+        mask_padding(ViT(THREE_BLOCKS, out_type='cls_token'))
 
 
 def differences(detector, padded_detector, image, canvas):
@@ -202,7 +211,7 @@ def test_what_a_head_learns_from_a_padded_batch_is_from_images_alone():
             assert_near(f'{i} {level}', scores[level][i, :, :height, :width], wanted[0], 'backward')
             assert_near(f'{i} {level}', deltas[level][i, :, :height, :width], wanted_deltas[0], 'backward')
             beyond = scores[level][i].sigmoid().sum() - wanted.sigmoid().sum()
-            assert abs(float(beyond)) < 1e-2, 'no loss of anchors in the padding'
+            assert abs(beyond.item()) < 1e-2, 'no loss of anchors in the padding'
 
 
 CHOSEN = [

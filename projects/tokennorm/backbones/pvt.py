@@ -16,6 +16,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tokennorm.backbones.base import Pyramid, resolve_arch
+from tokennorm.backbones.vit_attention import hide_keys
 from tokennorm.builder import build_norm
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.pvt import PVT_LAYOUTS, from_published_pvt
@@ -62,11 +63,8 @@ class SpatialReductionAttention(nn.Module):
         q = rearrange(self.q(x), 'b h w (n d) -> b n (h w) d', n=self.num_heads)
         tokens = self.reduce(x)
         k, v = rearrange(self.kv(tokens), 'b h w (two n d) -> two b n (h w) d', two=2, n=self.num_heads)
-        bias = self.bias(q, height, width)
         inside = None if self.area is None else self.area.inside(*tokens.shape[1:3])
-        if inside is not None:
-            inside = rearrange(inside, 'b h w -> b 1 1 (h w)')
-            bias = inside if bias is None else bias.masked_fill(~inside, -torch.inf)
+        bias = hide_keys(self.bias(q, height, width), inside)
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
         return self.proj(rearrange(out, 'b n (h w) d -> b h w (n d)', h=height, w=width))
 

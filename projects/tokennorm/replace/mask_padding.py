@@ -22,8 +22,8 @@ def mask_padding(model: nn.Module, divisor: int | None = None) -> nn.Module:
       feature maps are boxes.
     - Scores of a dense head with sigmoids are 0 outside of the image.
     - RoIAlign gets the last row and column of the image again after it, as at the border of a feature map.
-    - `tokennorm.PVT` and `PVTv2` have no keys in the padding, and positions for the size of the image. The windows of
-      `tokennorm.Swin` end with the image.
+    - `tokennorm.PVT`, `PVTv2` and `ViT` have no keys in the padding, and positions for the size of the image. The
+      windows of `tokennorm.Swin` and `ViT` end with the image.
 
     Other attentions, and norms with statistics over positions, are not changed.
 
@@ -37,7 +37,7 @@ def mask_padding(model: nn.Module, divisor: int | None = None) -> nn.Module:
         The same model.
 
     Raises:
-        ValueError: for a data preprocessor that does not note the sizes of images.
+        ValueError: for a data preprocessor that does not note the sizes of images, and for a classifier.
     """
     preprocessor = getattr(model, 'data_preprocessor', None)
     if preprocessor is not None and not getattr(preprocessor, 'notes_image_sizes', False):
@@ -47,6 +47,8 @@ def mask_padding(model: nn.Module, divisor: int | None = None) -> nn.Module:
         )
     if divisor is None:
         divisor = min(getattr(preprocessor, 'pad_size_divisor', LARGEST_STRIDE), LARGEST_STRIDE)
+    if any(getattr(module, 'out_type', 'featmap') == 'cls_token' for module in model.modules()):
+        raise ValueError("mask_padding: out_type='cls_token' is a classifier; expected a detector, of feature maps")
     area = ImageArea(divisor)
     backbone = getattr(model, 'backbone', model)
     backbone.register_forward_pre_hook(area.start)
