@@ -1,6 +1,6 @@
 """Detections of images alone and on a larger canvas, padded at the right and the bottom: do they change?
 
-    python benchmarks/canvas.py WORK_DIR DATA [--exported FILE.onnx] [--canvas 640]
+    python benchmarks/canvas.py WORK_DIR DATA [--exported FILE.onnx] [--canvas 640] [--detector tokennorm.RetinaNet]
 
 Prints, for PyTorch and an exported file, AP alone and on the canvas, the largest difference of a score and of a box's
 side of detections with a score of 0.3 or more, and precision at the recommended threshold.
@@ -14,11 +14,9 @@ import numpy as np
 
 import tokennorm
 from tokennorm.datasets.finding import find_splits
-from tokennorm.export.measure import measure
-from tokennorm.inference.runtime import Detections, ExportedDetector
+from tokennorm.export.measure import largest_changes, measure
+from tokennorm.inference.runtime import ExportedDetector
 from tokennorm.pixels import as_pixels
-
-LEAST_SCORE = 0.3
 
 
 class ExportedOnCanvas(ExportedDetector):
@@ -33,33 +31,18 @@ class ExportedOnCanvas(ExportedDetector):
         return inputs | dict(images=np.pad(pixels, more))
 
 
-def largest_differences(alone: Detections, padded: Detections) -> tuple[float, float, int]:
-    """Of a score, of a coordinate in pixels, and the number of detections that only one of the two has.
-
-    A detection is compared with the nearest box of its class.
-    """
-    score = pixels = 0.0
-    lone = abs(int((alone.scores >= LEAST_SCORE).sum()) - int((padded.scores >= LEAST_SCORE).sum()))
-    for box, value, label in zip(alone.boxes, alone.scores, alone.labels, strict=True):
-        same = padded.labels == label
-        if value < LEAST_SCORE or not same.any():
-            continue
-        distances = np.abs(padded.boxes[same] - box).max(1)
-        pixels = max(pixels, float(distances.min()))
-        score = max(score, abs(float(padded.scores[same][distances.argmin()]) - float(value)))
-    return score, pixels, lone
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('work_dir', type=Path)
     parser.add_argument('data', type=Path)
     parser.add_argument('--exported', type=Path)
     parser.add_argument('--canvas', type=int, default=640, help='side in pixels; default: %(default)s')
+    parser.add_argument('--detector', help='model.type, where it is not that of the run')
     args = parser.parse_args()
     split = find_splits(args.data, ('val',))['val']
     pairs = {}
-    alone, padded = (tokennorm.Detector(args.work_dir, device='cpu') for _ in range(2))
+    options = {} if args.detector is None else {'model.type': args.detector}
+    alone, padded = (tokennorm.Detector(args.work_dir, device='cpu', options=options) for _ in range(2))
     padded.model.data_preprocessor.pad_size_divisor = args.canvas  # pads to a multiple of it, and notes the sizes
     pairs['PyTorch'] = alone, padded
     if args.exported is not None:
@@ -72,7 +55,7 @@ def main() -> None:
         rows = []
         for image in split.content['images']:
             pixels = as_pixels(split.image_dir / image['file_name'])
-            rows.append(largest_differences(*(detector.detect([pixels])[0] for detector in (first, second))))
+            rows.append(largest_changes(*(detector.detect([pixels])[0] for detector in (first, second))))
         score, distance, lone = np.array(rows).T
         row = f'{aps[0]:.2f} | {aps[1]:.2f} | {score.max():.3f} | {distance.max():.1f} | {int(lone.sum())}'
         print(f'| {name} | {row} |')

@@ -11,6 +11,7 @@ _base_ = [
 ]
 
 model = dict(
+    type='tokennorm.MaskRCNN',  # padding does not enter
     # timm's statistics of this model
     data_preprocessor=dict(mean=[127.0, 127.0, 127.0], std=[128.0, 128.0, 128.0]),
     backbone=dict(

@@ -3,6 +3,7 @@
 _base_ = '../demo/mask-rcnn_pvt-mini_fpn_nuclei.py'
 
 model = dict(
+    type='tokennorm.MaskRCNN',  # padding does not enter
     backbone=dict(pretrain_img_size=64, init_cfg=dict(type='Pretrained', checkpoint='tokennorm:pvt-mini')),
     rpn_head=dict(anchor_generator=dict(scales=[8])),
 )

@@ -12,6 +12,7 @@ _base_ = [
 
 norm_cfg = dict(type='tokennorm.LN2d')
 model = dict(
+    type='tokennorm.RetinaNet',  # padding does not enter
     # timm's statistics of this model
     data_preprocessor=dict(mean=[127.0, 127.0, 127.0], std=[128.0, 128.0, 128.0]),
     backbone=dict(

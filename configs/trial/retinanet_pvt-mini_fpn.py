@@ -7,6 +7,7 @@ _base_ = [
 ]
 
 model = dict(
+    type='tokennorm.RetinaNet',  # padding does not enter
     backbone=dict(pretrain_img_size=64, init_cfg=dict(type='Pretrained', checkpoint='tokennorm:pvt-mini')),
     neck=dict(num_outs=4),
     bbox_head=dict(

@@ -1,7 +1,8 @@
 """Token normalization for vision transformers in OpenMMLab.
 
-Importing the package imports nothing else: `tokennorm.norms`, `replace_norms` and `replace_stem` need torch and einops,
-`tokennorm.backbones` also mmengine, which imports `tokennorm.registry` when a config has `type='tokennorm.PVT'`.
+Importing the package imports nothing else: `tokennorm.norms`, `replace_norms`, `replace_stem` and `mask_padding` need
+torch and einops, `tokennorm.backbones` also mmengine, which imports `tokennorm.registry` when a config has
+`type='tokennorm.PVT'`.
 `Detector` and the functions of the commands, such as `train`, need the OpenMMLab packages, and for exported files
 `Detector` and `predict` need none of them.
 """
@@ -23,10 +24,11 @@ if TYPE_CHECKING:  # what `__getattr__` imports
     from tokennorm.commands.split import split
     from tokennorm.commands.test import test
     from tokennorm.commands.train import train
-    from tokennorm.replace import replace_norms, replace_stem
+    from tokennorm.replace import mask_padding, replace_norms, replace_stem
 
 _LAZY = dict(
     Detector='tokennorm.commands.detector',
+    mask_padding='tokennorm.replace',
     replace_norms='tokennorm.replace',
     replace_stem='tokennorm.replace',
     **{
@@ -42,6 +44,7 @@ __all__ = [
     'check',
     'compare',
     'config',
+    'mask_padding',
     'predict',
     'publish',
     'replace_norms',

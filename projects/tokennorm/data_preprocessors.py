@@ -19,6 +19,8 @@ else:
         padding counts as image. The arguments are mmdet's.
         """
 
+        notes_image_sizes = True
+
         def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
             """Images (C, H_i, W_i) and their samples -> `inputs`, a batch (B, C, H, W), and `data_samples`."""
             data = super().forward(data, training)

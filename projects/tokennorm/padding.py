@@ -7,8 +7,10 @@ batch or reach another one. A new tensor made from the batch (a cast, `detach`, 
 first such batch in a process is reported by a warning.
 """
 
+import threading
 import warnings
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -77,3 +79,96 @@ def valid_tokens(images: Tensor, stride: int | tuple[int, int]) -> Tensor | None
         sizes = torch.tensor([[height, width]], dtype=torch.int32, device=images.device).expand(len(images), 2)
     # A token that is partly padding does not count.
     return torch.stack([sizes[:, 0] // rows, sizes[:, 1] // columns], dim=1).clamp(min=1)
+
+
+def extent_in_tokens(sizes: Tensor, pixels: int, tokens: int) -> Tensor:
+    """Returns how many of the `tokens` along a side of `pixels` begin inside of each image, (B,), for its size (B,).
+
+    The stride is the power of two with which `pixels` have so many tokens, rounded up; without one it is the ratio. It
+    is computed as a tensor: a comparison would fix the sides of an exported graph.
+    """
+    strides = 2 ** torch.arange(14, device=sizes.device)
+    stride = torch.where(strides * tokens >= pixels, strides, strides[-1]).min()
+    is_power = (pixels + stride - 1) // stride == tokens
+    stride, per = torch.where(is_power, stride, pixels), torch.where(is_power, 1, tokens)
+    return (sizes * per + stride - 1) // stride
+
+
+class _Pass(NamedTuple):
+    """Of one forward pass: sizes of the images, int (B, 2), None if nothing is masked, and of the batch, in pixels."""
+
+    sizes: Tensor | None
+    batch: Sequence[int]
+    known: dict[str, tuple[Tensor, Tensor]]  # by the size of a feature map: its extents, and which positions are inside
+
+
+class ImageArea:
+    """The part of each feature map that is image, in the current forward pass of a detector.
+
+    It is that of the same image alone: its size is rounded up to a multiple of `divisor`. Layers that
+    `tokennorm.mask_padding` chose have it. Each thread has a pass of its own.
+    """
+
+    def __init__(self, divisor: int) -> None:
+        self.divisor = divisor
+        self._passes: dict[int, _Pass] = {}
+        self._last = _Pass(None, (), {})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return ImageArea(self.divisor).__dict__.copy()  # copies share no forward pass
+
+    def start(self, module: Any, args: tuple[Any, ...]) -> None:
+        """A forward pre-hook of the first module that gets the batch: reads the sizes that are noted on it."""
+        sizes, batch = image_sizes_of(args[0]), args[0].shape[-2:]
+        if sizes is not None:
+            sizes = (sizes + self.divisor - 1) // self.divisor * self.divisor
+            if not torch.compiler.is_exporting() and bool((sizes >= torch.tensor(batch, device=sizes.device)).all()):
+                sizes = None
+        self._last = _Pass(sizes, batch, {})
+        if not torch.compiler.is_compiling():
+            self._passes[threading.get_ident()] = self._last
+
+    def _known(self, height: int, width: int) -> tuple[Tensor, Tensor] | None:
+        """The extents (B, 2) and the positions inside, bool (B, height, width), of a feature map."""
+        # A backward pass, which may be in another thread, is that of the last forward pass.
+        now = self._last if torch.compiler.is_compiling() else self._passes.get(threading.get_ident(), self._last)
+        if now.sizes is None:
+            return None
+        key = f'{height} x {width}'
+        if key not in now.known:
+            sides = zip(now.sizes.unbind(1), now.batch, (height, width), strict=True)
+            extents = torch.stack([extent_in_tokens(*side) for side in sides], dim=1)
+            rows, columns = (torch.arange(side, device=extents.device) for side in (height, width))
+            now.known[key] = extents, (rows < extents[:, :1])[:, :, None] & (columns < extents[:, 1:])[:, None]
+        return now.known[key]
+
+    def extents(self, height: int, width: int) -> Tensor | None:
+        """Returns rows and columns of each image in feature maps of this size, int (B, 2); None if all are image."""
+        known = self._known(height, width)
+        return None if known is None else known[0]
+
+    def inside(self, height: int, width: int) -> Tensor | None:
+        """Returns which positions of feature maps of this size are image, bool (B, height, width); None if all are."""
+        known = self._known(height, width)
+        return None if known is None else known[1]
+
+    def masked(self, x: Tensor, value: float = 0.0) -> Tensor:
+        """Returns x (B, C, H, W) with a value at the positions of the padding."""
+        inside = self.inside(*x.shape[-2:])
+        return x if inside is None else torch.where(inside[:, None], x, value)
+
+    def replicated(self, x: Tensor) -> Tensor:
+        """Returns x (B, C, H, W) with the last row and column of each image repeated once beyond it.
+
+        RoIAlign interpolates up to half a position beyond the last one, and repeats it at the border of a map.
+        """
+        extents = self.extents(*x.shape[-2:])
+        if extents is None:
+            return x
+        for axis, extent in ((2, extents[:, 0]), (3, extents[:, 1])):
+            extent = extent.reshape(-1, 1, 1, 1)
+            of_one = [*x.shape]
+            of_one[axis] = 1
+            places = torch.arange(x.shape[axis], device=x.device).reshape((-1, 1) if axis == 2 else (1, -1))
+            x = torch.where(places == extent, x.gather(axis, (extent - 1).expand(of_one)), x)
+        return x

@@ -43,7 +43,7 @@ def _child(parent: Any, name: str, *modules: str) -> Any:
     return upstream.Registry(name, parent=parent, scope='tokennorm', locations=locations)
 
 
-MODELS = _child(upstream.MODELS, 'model', 'registered', 'backbones', 'necks', 'data_preprocessors')
+MODELS = _child(upstream.MODELS, 'model', 'registered', 'backbones', 'necks', 'data_preprocessors', 'detectors')
 DATASETS = _child(upstream.DATASETS, 'dataset', 'datasets.coco.dataset')
 _HOOKS = ('checkpoint', 'data_errors', 'layer_statistics', 'non_finite', 'progress', 'train_batches')
 HOOKS = _child(upstream.HOOKS, 'hook', *(f'engine.hooks.{name}' for name in _HOOKS), 'report.hook')

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from mmdet.visualization import DetLocalVisualizer
 from mmengine.config import Config
 
@@ -12,6 +13,9 @@ from tests.helpers.coco_files import edit
 from tests.helpers.commands import as_dict, tool
 from tests.helpers.scalars import logged
 from tests.helpers.trained import CONFIG, few
+from tokennorm.engine.training import plan_training
+from tokennorm.findings import Findings, judging
+from tokennorm.plan.options import TrainOptions
 from tokennorm.plan.schedule import batch_of_lr
 
 
@@ -75,6 +79,26 @@ def test_a_run_on_own_data_is_complete(data, tmp_path, capsys):
     assert detections['categories'][0] == dict(id=6, name='my disk')
     assert len(list((tmp_path / 'out' / 'vis').iterdir())) == len(detections['images']) == 2
     assert found._inferencer.cfg.test_dataloader.dataset.pipeline[1].scale == (96, 96)
+
+
+def test_padding_does_not_enter_the_detector_that_is_chosen(data, tmp_path):
+    """A config that is named stays; a resumed run continues as it began."""
+
+    def kind(config=None, **options):
+        with judging(Findings()):
+            plan, _ = plan_training(TrainOptions(config, data, out=tmp_path / 'run', init='none', **options))
+        return plan.cfg.model.type
+
+    assert kind(model='pvtv2-b2') == 'tokennorm.MaskRCNN'
+    assert kind(model='mini') == 'tokennorm.MaskRCNN'
+    assert kind(model='mini', cfg_options={'model.type': 'MaskRCNN'}) == 'MaskRCNN'
+    assert kind('retinanet_pvtv2-b2_fpn_1x_coco') == 'RetinaNet'
+    run = tmp_path / 'run'
+    run.mkdir()
+    (run / 'mask-rcnn_pvt-mini_fpn.py').write_text("model = dict(type='MaskRCNN')\nwork_dir = 'run'")
+    torch.save(dict(state_dict={}, meta={}), run / 'epoch_1.pth')
+    (run / 'last_checkpoint').write_text(str(run / 'epoch_1.pth'))
+    assert kind(model='mini', resume=True) == 'MaskRCNN'
 
 
 @pytest.mark.usefixtures('without_report')

@@ -10,11 +10,12 @@ import pytest
 import tokennorm
 from experiments.shapes import CLASSES
 from tests.helpers.detections import pycocotools_precision
-from tests.helpers.handmade_onnx import write_handmade
+from tests.helpers.handmade_onnx import SeesPadding, write_handmade
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.splits import CocoSplit
-from tokennorm.export.measure import measure
-from tokennorm.inference.runtime import BaseDetector, ExportedDetector
+from tokennorm.export.measure import change_by_padding, largest_changes, measure
+from tokennorm.findings import Findings, judging
+from tokennorm.inference.runtime import BaseDetector, Detections, ExportedDetector
 from tokennorm.messages import UserError
 
 IDS = dict(zip(CLASSES, (9, 4, 7, 2), strict=True))  # not in the order of the labels
@@ -120,3 +121,25 @@ def test_annotations_without_images_or_without_a_class_are_refused(detector, spl
     path = write_handmade(tmp_path / 'model.onnx', classes=CLASSES)
     with pytest.raises(UserError, match=r'instances_val2017.json has no images'):
         measure([detector, ExportedDetector(path)], split)
+
+
+@pytest.mark.parametrize(('score', 'pixels', 'is_reported'), [(0.01, 0.5, False), (0.1, 0.5, True), (0.01, 3.0, True)])
+def test_changes_by_padding_are_measured_and_reported(score, pixels, is_reported, split):
+    with judging(Findings()) as found:
+        assert change_by_padding(SeesPadding(score, pixels), split) == pytest.approx((score, pixels), abs=1e-6)
+    assert [one.code for one in found] == ['padded-detections'] * is_reported
+    text = f'twice the sides scores change by up to {score:.3f}, boxes by {pixels:.1f} pixels'
+    assert all(text in str(one) for one in found)
+
+
+def test_detections_are_compared_with_the_nearest_box_of_their_class():
+    def found(*rows):
+        boxes, scores, labels = zip(*rows, strict=True)
+        return Detections(np.array(boxes, float), np.array(scores), np.array(labels), [''] * len(rows))
+
+    alone = found(([0, 0, 9, 9], 0.9, 0), ([20, 0, 30, 9], 0.5, 0), ([0, 0, 9, 9], 0.31, 1), ([0, 0, 1, 1], 0.1, 1))
+    padded = found(
+        ([21, 0, 30, 9], 0.55, 0), ([0, 0, 9, 9.5], 0.7, 0), ([0, 0, 9, 9], 0.29, 1), ([70, 70, 90, 90], 0.2, 2)
+    )
+    assert largest_changes(alone, padded) == pytest.approx((0.2, 1.0, 1))
+    assert largest_changes(alone, padded.select(padded.labels != 0))[0] == pytest.approx(0.9), 'it is lost'

@@ -1,4 +1,4 @@
-"""A file in the format of `tokennorm export`, written by hand: the same two boxes on every image."""
+"""A file in the format of `tokennorm export`, written by hand: the same two boxes on every image; and a detector."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+from tokennorm.inference.runtime import ExportedDetector
 
 METADATA = dict(
     format=1,
@@ -56,3 +58,19 @@ def add_metadata(model: onnx.ModelProto, **metadata: object) -> None:
     for key, value in (METADATA | metadata).items():
         if value is not None or key != 'format':
             model.metadata_props.add(key=f'tokennorm.{key}', value=json.dumps(value))
+
+
+class SeesPadding(ExportedDetector):
+    """Finds a box, of another score and elsewhere if there is padding, and one of a low score."""
+
+    checkpoint = 'detector.onnx'
+
+    def __init__(self, score: float, pixels: float) -> None:
+        self._use(METADATA)
+        self.score, self.pixels = score, pixels
+
+    def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        is_padded = inputs['images'].shape[2:] == tuple(2 * inputs['sizes'][0])
+        boxes = np.array([[[4, 6, 20, 30 + is_padded * self.pixels], [1 + 50 * is_padded, 2, 3, 4]]], np.float32)
+        scores = np.array([[0.75 - is_padded * self.score, 0.2 - 0.2 * is_padded]], np.float32)
+        return dict(boxes=boxes, scores=scores, labels=np.array([[1, 0]]))

@@ -8,6 +8,8 @@ import json
 import random
 from types import SimpleNamespace
 
+import cv2
+import numpy as np
 import pytest
 import torch
 from mmdet.datasets import CocoDataset
@@ -21,11 +23,13 @@ from mmengine.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIMIZERS
 from torch import nn
 from torch.utils.data import ConcatDataset
 
+from tests.helpers.handmade_onnx import SeesPadding
 from tests.helpers.recipes import build_recipe, copy_of, findings_of, judge, sets
 from tokennorm.checkpoints import Checkpoint
 from tokennorm.config.reading import read_config
 from tokennorm.engine.resume.schedule import use_settings_of_run
 from tokennorm.engine.rules import RULES, verify
+from tokennorm.export.measure import change_by_padding
 from tokennorm.findings import Findings, Refusal, judging
 from tokennorm.findings.training_rules import TRAINING_RULES
 from tokennorm.layers.layer_norm_2d import LayerNorm2d
@@ -230,6 +234,17 @@ def schedule(end, stretch=False):
     return change
 
 
+def exported(score=0.0, pixels=0.0):
+    """A change: padding changes a score and a box of an exported file by this."""
+
+    def change(built):
+        cv2.imwrite(str(built.folder / 'a.png'), np.zeros((8, 8, 3), np.uint8))
+        split = SimpleNamespace(image_dir=built.folder, content=dict(images=[dict(file_name='a.png')]))
+        change_by_padding(SeesPadding(score, pixels), split)
+
+    return change
+
+
 def resumed(groups, **settings):
     """A change: a run with SGD resumes from a checkpoint whose optimizer has these groups and settings."""
 
@@ -425,6 +440,10 @@ CASES = [
     ('padded-norms', FIRES, sets(model__backbone__body=nn.GroupNorm(2, 4))),  # as in a model of timm
     ('padded-norms', QUIET, sets(model__neck=LayerNorm2d(4), model__bbox_head=nn.BatchNorm2d(4))),
     ('padded-norms', QUIET, group_norm_in_the_backbone),
+    ('padded-detections', FIRES, exported(score=0.03)),
+    ('padded-detections', FIRES, exported(pixels=1.5)),
+    ('padded-detections', QUIET, exported(score=0.01)),
+    ('padded-detections', QUIET, exported(pixels=0.5)),
     ('other-optimizer', FIRES, resumed(2, lr=0.1)),
     ('other-optimizer', FIRES, resumed(1, lr=0.1, betas=(0.9, 0.99))),
     ('other-optimizer', QUIET, resumed(1, lr=0.2, momentum=0.9)),

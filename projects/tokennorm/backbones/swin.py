@@ -24,6 +24,7 @@ from tokennorm.checkpoints.swin import SWIN_LAYOUTS, from_published_swin
 from tokennorm.layers import build_stem
 from tokennorm.layers.block import Mlp
 from tokennorm.layers.pad import crop, pad_to_multiple, round_up
+from tokennorm.padding import ImageArea
 from tokennorm.registry import MODELS
 
 _MLP = dict(mlp_ratios=(4, 4, 4, 4))
@@ -45,15 +46,24 @@ def relative_positions(window: int) -> Tensor:
     return (dy + window - 1) * (2 * window - 1) + dx + window - 1
 
 
-def shift_mask(grid: tuple[int, int], window: int, shift: tuple[int, int], like: Tensor) -> Tensor:
+def shift_mask(
+    grid: tuple[int, int], window: int, shift: tuple[int, int], like: Tensor, extents: Tensor | None = None
+) -> Tensor:
     """Mask that separates tokens which only the cyclic shift has brought into one window: 0, and -inf for these.
 
     It is (windows, window^2, window^2), with the device and dtype of `like`. The sides of the grid, in tokens, are
-    multiples of `window`; `shift` are the rows and columns that were moved from the start of the grid to its end.
+    multiples of `window`; `shift` are the rows and columns that were moved from the start of the grid to its end. With
+    the extents of each image in the grid, int (B, 2), the windows of an image alone end there, and the mask is
+    (B * windows, window^2, window^2).
     """
-    moved_y, moved_x = (torch.arange(size, device=like.device) >= size - s for size, s in zip(grid, shift, strict=True))
-    region = 2 * moved_y[:, None] + moved_x
-    region = rearrange(region, '(h wh) (w ww) -> (h w) (wh ww)', wh=window, ww=window)
+    extents = torch.tensor([grid], device=like.device) if extents is None else (extents + window - 1) // window * window
+    regions = []
+    for size, moved, extent in zip(grid, shift, extents.unbind(1), strict=True):
+        places = torch.arange(size, device=like.device)
+        beyond = places + moved >= extent[:, None]
+        regions.append(torch.where(places >= size - moved, 2, beyond.long()))
+    region = 3 * regions[0][:, :, None] + regions[1][:, None]
+    region = rearrange(region, 'b (h wh) (w ww) -> (b h w) (wh ww)', wh=window, ww=window)
     apart = region[:, :, None] != region[:, None, :]
     return torch.zeros(apart.shape, dtype=like.dtype, device=like.device).masked_fill(apart, float('-inf'))
 
@@ -78,6 +88,8 @@ def attend_with_bias(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
 class WindowAttention(nn.Module):
     """Attention within windows, with a learned bias for each offset and head (Swin, Eq. 4), shifted or not."""
 
+    area: ImageArea | None = None  # of `mask_padding`: outside of it are zeros, as after the end of a grid
+
     def __init__(self, dims: int, num_heads: int, window: int) -> None:
         super().__init__()
         self.num_heads = num_heads
@@ -96,6 +108,8 @@ class WindowAttention(nn.Module):
     def forward(self, x: Tensor, shift: tuple[int, int], mask: Tensor | None) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C). `mask` is the result of `shift_mask`, or None without a shift."""
         batch_size, height, width = x.shape[:3]
+        inside = None if self.area is None else self.area.inside(height, width)
+        x = x if inside is None else torch.where(inside[..., None], x, 0)
         x = pad_to_multiple(x, self.window, channels_last=True)
         rows = x.shape[1] // self.window
         if mask is not None:
@@ -136,6 +150,8 @@ class Stage(nn.Module):
     are not longer than one window are shifted too.
     """
 
+    area: ImageArea | None = None  # of `mask_padding`: shifted windows end there
+
     def __init__(
         self, patch_embed: nn.Module, blocks: nn.ModuleList, norm: nn.Module, window: int, shift_single_windows: bool
     ) -> None:
@@ -163,7 +179,8 @@ class Stage(nn.Module):
         if len(self.blocks) < 2 or shift == (0, 0):
             return (0, 0), None
         grid = round_up(height, self.window), round_up(width, self.window)
-        return shift, shift_mask(grid, self.window, shift, like=x)
+        extents = None if self.area is None else self.area.extents(height, width)
+        return shift, shift_mask(grid, self.window, shift, like=x, extents=extents)
 
 
 @MODELS.register_module()

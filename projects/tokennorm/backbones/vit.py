@@ -27,7 +27,7 @@ from tokennorm.layers import build_stem
 from tokennorm.layers.block import Block, Mlp, drop_path_rates
 from tokennorm.layers.patch_embed import pair_of
 from tokennorm.layers.positions import positions_of, prepend_token
-from tokennorm.padding import valid_tokens
+from tokennorm.padding import ImageArea, valid_tokens
 from tokennorm.registry import MODELS
 
 # The starred archs are the DTN paper's (Table 1). They have more heads, in square numbers.
@@ -80,6 +80,7 @@ class ViT(Backbone):
     layouts = VIT_LAYOUTS
     adds_positions = True
     pos_mode = 'bicubic'
+    area: ImageArea | None = None  # of `mask_padding`: the positions are those of each image
     block_type: type[Block] = Block
 
     def __init__(
@@ -198,7 +199,8 @@ class ViT(Backbone):
 
     def _add_positions(self, x: Tensor, valid: Tensor | None) -> tuple[Tensor, Sequence[tuple[Tensor, ...]]]:
         """Tokens (B, H, W, C) of the stem -> of the first block, and the further arguments of each block."""
-        x = x + positions_of(self, x)
+        extents = None if self.area is None else self.area.extents(*x.shape[1:3])
+        x = x + positions_of(self, x, extents)
         if getattr(self.patch_embed, 'norm_after_positions', False):
             x = self.patch_embed.norm(x, valid)
         return x, [()] * len(self.blocks)

@@ -6,6 +6,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tokennorm.layers.pad import crop, pad_to_multiple
+from tokennorm.padding import ImageArea
 
 REL_POS = ('rel_pos_h', 'rel_pos_w')
 
@@ -21,12 +22,22 @@ def rows_of_offsets(table: Tensor, size: int) -> Tensor:
     return table[at[:, None] - at + size - 1]
 
 
+def hide_keys(bias: Tensor | None, inside: Tensor | None) -> Tensor | None:
+    """Bias of the logits, (B, N, queries, keys) or None -> one that hides keys which are not inside, bool (B, H, W)."""
+    if inside is None:
+        return bias
+    inside = rearrange(inside, 'b h w -> b 1 1 (h w)')
+    return inside if bias is None else bias.masked_fill(~inside, -torch.inf)
+
+
 class Attention(nn.Module):
     """Attention of each token to all tokens.
 
     `rel_pos` is the height and width, in tokens, of the grid that the tables of ViTDet's relative positions are made
     for, initially 0; None turns them off.
     """
+
+    area: ImageArea | None = None  # of `mask_padding`: outside of it there are no keys, and windows have zeros
 
     def __init__(self, dims: int, num_heads: int, rel_pos: tuple[int, int] | None = None) -> None:
         super().__init__()
@@ -38,9 +49,14 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C)."""
+        return self.attend(x, None if self.area is None else self.area.inside(*x.shape[1:3]))
+
+    def attend(self, x: Tensor, inside: Tensor | None = None) -> Tensor:
+        """The same. Keys are the tokens `inside`, bool (B, H, W); None is all."""
         height, width = x.shape[1:3]
         q, k, v = rearrange(self.qkv(x), 'b h w (three n d) -> three b n (h w) d', three=3, n=self.num_heads)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=self.bias(q, height, width))
+        bias = hide_keys(self.bias(q, height, width), inside)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
         if torch.compiler.is_exporting():  # which replaces this attention by one with another memory layout
             out = out.clone(memory_format=torch.contiguous_format)
         return self.proj(rearrange(out, 'b n (h w) d -> b h w (n d)', h=height, w=width))
@@ -69,9 +85,11 @@ class WindowAttention(Attention):
     def forward(self, x: Tensor) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C)."""
         batch_size, height, width = x.shape[:3]
+        inside = None if self.area is None else self.area.inside(height, width)
+        x = x if inside is None else torch.where(inside[..., None], x, 0)
         x = pad_to_multiple(x, self.window, channels_last=True)
         rows = x.shape[1] // self.window
         x = rearrange(x, 'b (h wh) (w ww) c -> (b h w) wh ww c', wh=self.window, ww=self.window)
-        x = super().forward(x)
+        x = self.attend(x)
         x = rearrange(x, '(b h w) wh ww c -> b (h wh) (w ww) c', b=batch_size, h=rows)
         return crop(x, height, width)

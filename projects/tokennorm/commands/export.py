@@ -131,13 +131,16 @@ def export(
     if images is None:
         return result
 
-    from tokennorm.export.measure import measure
+    from tokennorm.export.measure import change_by_padding, measure
     from tokennorm.inference.runtime import ExportedDetector
 
     count = len(images.content['images'])
     say(f'Evaluating PyTorch and {out} on the {split} images of {verify}')
     with user_errors(ImageError, where='--verify: '):
-        pytorch, exported = measure([trained, ExportedDetector(out)], images)
+        written = ExportedDetector(out)
+        pytorch, exported = measure([trained, written], images)
+        with judging(found):
+            score, pixels = change_by_padding(written, images)
     tolerance = TOLERANCE_INT8 if int8 else TOLERANCE_FP16 if fp16 else TOLERANCE
     losses = {kind: ap - exported.aps[kind] for kind, ap in pytorch.aps.items()}
     differences = losses if int8 else {kind: abs(loss) for kind, loss in losses.items()}  # INT8 may be better
@@ -147,6 +150,8 @@ def export(
             f'{100 * pytorch.aps[kind]:.2f}: {"a loss of" if int8 else "they differ by"} '
             f'{"less than" if value < tolerance else "at least"} {100 * tolerance:g}'
         )
+    lines.append(f'On a canvas of twice the sides scores change by {score:.3f} at most, boxes by {pixels:.1f} pixels')
+    found.show()
     aps = ', '.join(f'{kind} AP {100 * ap:.2f}' for kind, ap in exported.aps.items())
     write_card(replace(card, measured=f'This file, on {count} images: {aps}.'))
     if max(pytorch.aps.values()) < 0.01:
@@ -155,4 +160,5 @@ def export(
         say('\n'.join(lines))
         advice = '; calibrate with more images, or leave out --int8' * int8 + '; leave out --fp16' * fp16
         raise UserError(f'--verify: {out} is written, and its AP is not that of PyTorch{advice}')
+    found.stop(masks=False)
     return replace(result, exported_ap=exported.aps, pytorch_ap=pytorch.aps)

@@ -18,6 +18,7 @@ from tokennorm.plan.recipe import (
     apply_options,
     choose_config,
     find_resumed,
+    keep_padding_out,
     open_plan,
     use_anchors_of,
     use_average_of,
@@ -58,6 +59,8 @@ def plan_training(options: TrainOptions) -> tuple[Plan, InitialWeights]:
 
     # Beginning: a run to resume, or initial weights. The directory of another run is refused.
     resumed = find_resumed(plan.cfg, options)
+    if options.config is None:
+        keep_padding_out(plan, resumed)
     with plan.step(Rank.OPTION, '--init', show=False):
         weights = use_initial_weights(plan, options)
     if weights.checkpoint is not None and resumed is None:

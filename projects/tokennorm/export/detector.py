@@ -1,6 +1,7 @@
 """A whole detector as one module: pixels in, detections out."""
 
 import copy
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -105,16 +106,24 @@ def with_constant_padding(model: nn.Module) -> nn.Module:
     if not any(_is_same(module) for module in model.modules()):
         return model
     model = copy.deepcopy(model)
-    for module in list(model.modules()):
-        for name, conv in module.named_children():
-            if _is_same(conv):
-                padding: list[int] = []
-                for kernel, stride, dilation in zip(conv.kernel_size, conv.stride, conv.dilation, strict=True):
-                    total = max((kernel - 1) * dilation + 1 - stride, 0)
-                    padding = [total // 2, total - total // 2, *padding]  # ZeroPad2d takes the last dimension first
-                conv.__class__ = nn.Conv2d  # without the padding of its own
-                setattr(module, name, nn.Sequential(nn.ZeroPad2d(tuple(padding)), conv))
+    for conv in model.modules():
+        if _is_same(conv):
+            padding: list[int] = []
+            for kernel, stride, dilation in zip(conv.kernel_size, conv.stride, conv.dilation, strict=True):
+                total = max((kernel - 1) * dilation + 1 - stride, 0)
+                padding = [total // 2, total - total // 2, *padding]  # F.pad takes the last dimension first
+            conv.__class__, conv.constant_padding = _PaddedConv2d, padding
     return model
+
+
+class _PaddedConv2d(nn.Conv2d):
+    """A convolution after zeros that are added around its input."""
+
+    constant_padding: Sequence[int]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, C', H', W')."""
+        return super().forward(F.pad(x, self.constant_padding))
 
 
 def _is_same(module: nn.Module) -> bool:

@@ -1,4 +1,4 @@
-"""AP and time of a detector in PyTorch and in exported files, on the same images."""
+"""AP and time of a detector in PyTorch and in exported files, on the same images, and the effect of padding."""
 
 import statistics
 import time
@@ -6,14 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tokennorm.console import say
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.evaluation.average_precision import average_precision
 from tokennorm.evaluation.results import CocoResults
+from tokennorm.findings import reports
 from tokennorm.inference.prediction import Progress
-from tokennorm.inference.runtime import BaseDetector
+from tokennorm.inference.runtime import BaseDetector, Detections, ExportedDetector
 from tokennorm.messages import UserError, shorten
 from tokennorm.pixels import as_pixels
+
+LEAST_SCORE = 0.3  # of detections that are compared
+MOST_SCORE, MOST_PIXELS = 0.02, 1.0  # changes by padding
+MOST_IMAGES = 10
 
 
 @dataclass(frozen=True)
@@ -74,3 +81,47 @@ def all_detections_ap(ground_truth: dict, annotations: list[dict], kind: str) ->
     limits = [1, 10, max(100, len(annotations))]
     results = CocoResults.from_annotations(annotations)
     return max(average_precision(results.evaluate(ground_truth, kind, max_dets=limits)), 0.0)
+
+
+def change_by_padding(detector: ExportedDetector, split: CocoSplit) -> tuple[float, float]:
+    """Returns the largest changes of a score and of a side of a box, in pixels, on a canvas of twice an image's sides.
+
+    They are those of the first images of a split. Changes above 0.02 and 1 pixel are reported.
+    """
+    changes = [(0.0, 0.0)]
+    for image in split.content['images'][:MOST_IMAGES]:
+        inputs = detector.inputs_of([split.image_dir / image['file_name']])
+        (size,) = inputs['sizes']
+        padded = np.pad(inputs['images'], [(0, 0), (0, 0), (0, size[0]), (0, size[1])])
+        outputs = (detector.run(inputs | dict(images=images)) for images in (inputs['images'], padded))
+        alone, on_canvas = (
+            detector.detections(*(one[name][0][one['scores'][0] > 0] for name in ('boxes', 'scores', 'labels')), None)
+            for one in outputs
+        )
+        changes.append(largest_changes(alone, on_canvas)[:2])
+    score, pixels = np.array(changes).max(0).tolist()
+    if score > MOST_SCORE or pixels > MOST_PIXELS:
+        text = f'on a canvas of twice the sides scores change by up to {score:.3f}, boxes by {pixels:.1f} pixels'
+        reports('padded-detections', detector.checkpoint, text)
+    return score, pixels
+
+
+def largest_changes(alone: Detections, padded: Detections) -> tuple[float, float, int]:
+    """Returns the largest change of a score, of a coordinate in pixels, and of the number of detections.
+
+    Detections with a score of 0.3 or more are compared, each with the nearest box of its class. Where there is none the
+    score changes to 0.
+    """
+    score = pixels = 0.0
+    number = abs(int((alone.scores >= LEAST_SCORE).sum()) - int((padded.scores >= LEAST_SCORE).sum()))
+    for box, value, label in zip(alone.boxes, alone.scores, alone.labels, strict=True):
+        same = padded.labels == label
+        if value < LEAST_SCORE:
+            continue
+        if not same.any():
+            score = max(score, float(value))
+            continue
+        distances = np.abs(padded.boxes[same] - box).max(1)
+        pixels = max(pixels, float(distances.min()))
+        score = max(score, abs(float(padded.scores[same][distances.argmin()]) - float(value)))
+    return score, pixels, number

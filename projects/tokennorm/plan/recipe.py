@@ -150,6 +150,13 @@ def use_anchors_of(plan: Plan, folder: Path) -> None:
                 plan.cfg.model[head].anchor_generator = model[head].anchor_generator
 
 
+def keep_padding_out(plan: Plan, resumed: Path | None) -> None:
+    """Sets this package's form of the detector, with `mask_padding`; in a resumed run the one that it had."""
+    before = {} if resumed is None else config_of_run(resumed).get('model') or {}
+    kind = before.get('type', f'tokennorm.{type_name(plan.cfg.model)}')
+    plan.set('model.type', kind, Rank.RECIPE, 'padding does not enter', show=False)
+
+
 def use_average_of(plan: Plan, folder: Path) -> None:
     """Adds the moving average of the run to resume, where this config has none."""
     before, now = (

@@ -1,0 +1,92 @@
+"""Keeps the padding of a batch out of the convolutions of a detector."""
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.modules.utils import _pair
+
+from tokennorm.padding import ImageArea
+
+LARGEST_STRIDE = 32  # of backbones: sides of images are multiples of it
+WINDOWED = (nn.Conv2d, nn.ConvTranspose2d, nn.MaxPool2d, nn.AvgPool2d)
+HIDDEN = -1e4  # a logit whose sigmoid is 0, also in float16
+
+
+def mask_padding(model: nn.Module, divisor: int | None = None) -> nn.Module:
+    """Makes the result for an image independent of the padding around it. It changes the model in place.
+
+    Without it, convolutions read at the border of an image what earlier layers made of the padding, where an image
+    alone has zeros. Nothing is computed for a batch without padding. The parameters and their names stay.
+
+    - Convolutions and poolings whose windows overlap get zeros outside of the image. Those of a `roi_head` stay: their
+      feature maps are boxes.
+    - Scores of a dense head with sigmoids are 0 outside of the image.
+    - RoIAlign gets the last row and column of the image again after it, as at the border of a feature map.
+    - `tokennorm.PVT`, `PVTv2` and `ViT` have no keys in the padding, and positions for the size of the image. The
+      windows of `tokennorm.Swin` and `ViT` end with the image.
+
+    Other attentions, and norms with statistics over positions, are not changed.
+
+    Args:
+        model: A detector of mmdet with `tokennorm.DetDataPreprocessor`, or a model that is called with a batch with
+            `note_image_sizes`.
+        divisor: Sides of an image are rounded up to its multiples. None is the `pad_size_divisor` of the data
+            preprocessor, at most 32.
+
+    Returns:
+        The same model.
+
+    Raises:
+        ValueError: for a data preprocessor that does not note the sizes of images, and for a classifier.
+    """
+    preprocessor = getattr(model, 'data_preprocessor', None)
+    if preprocessor is not None and not getattr(preprocessor, 'notes_image_sizes', False):
+        raise ValueError(
+            f'mask_padding: {type(preprocessor).__name__} does not note the sizes of images; use '
+            "data_preprocessor=dict(type='tokennorm.DetDataPreprocessor')"
+        )
+    if divisor is None:
+        divisor = min(getattr(preprocessor, 'pad_size_divisor', LARGEST_STRIDE), LARGEST_STRIDE)
+    if any(getattr(module, 'out_type', 'featmap') == 'cls_token' for module in model.modules()):
+        raise ValueError("mask_padding: out_type='cls_token' is a classifier; expected a detector, of feature maps")
+    area = ImageArea(divisor)
+    backbone = getattr(model, 'backbone', model)
+    backbone.register_forward_pre_hook(area.start)
+    hooks = _Hooks(area)
+    roi_head = getattr(model, 'roi_head', None)
+    after = set() if roi_head is None else set(roi_head.modules())
+    for module in model.modules():
+        if module in after:
+            continue
+        if isinstance(module, WINDOWED) and _overlaps(module):
+            module.register_forward_pre_hook(hooks.before_windows)
+        if getattr(module, 'use_sigmoid_cls', False):
+            module.register_forward_hook(hooks.after_dense_head)
+        if hasattr(module, 'area'):
+            module.area = area
+    if roi_head is not None:
+        last = model.neck if getattr(model, 'with_neck', False) else backbone
+        last.register_forward_hook(hooks.after_neck)
+    return model
+
+
+def _overlaps(module: Any) -> bool:
+    return any(kernel > stride for kernel, stride in zip(_pair(module.kernel_size), _pair(module.stride), strict=True))
+
+
+class _Hooks:
+    """Forward hooks that use one `ImageArea`."""
+
+    def __init__(self, area: ImageArea) -> None:
+        self.area = area
+
+    def before_windows(self, module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return self.area.masked(args[0]), *args[1:]
+
+    def after_dense_head(
+        self, module: nn.Module, args: Any, outs: tuple[list[Tensor], ...]
+    ) -> tuple[list[Tensor], ...]:
+        return [self.area.masked(scores, HIDDEN) for scores in outs[0]], *outs[1:]
+
+    def after_neck(self, module: nn.Module, args: Any, maps: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(self.area.replicated(x) for x in maps)

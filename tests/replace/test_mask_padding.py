@@ -1,0 +1,243 @@
+"""The result for an image is the same alone and with padding around it."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from mmcv.ops import RoIAlign
+from torch import nn
+
+from tests.helpers.backbones import FOUR_STAGES, THREE_BLOCKS
+from tests.helpers.compare import assert_near
+from tests.helpers.exporting import build, config
+from tests.helpers.pvt import ARCH
+from tests.helpers.weights import randomize
+from tokennorm import mask_padding
+from tokennorm.backbones import PVT, PVTv2, Swin, ViT
+from tokennorm.config.reading import read_config
+from tokennorm.export.detector import WholeDetector
+from tokennorm.layers.positions import resize_positions, resize_to_extents
+from tokennorm.padding import ImageArea, extent_in_tokens, note_image_sizes
+
+SIZES = [(96, 64), (50, 128)]  # the second is rounded up to 64 x 128
+CANVAS = (160, 192)
+
+
+@pytest.mark.parametrize(
+    ('pixels', 'tokens', 'sizes', 'wanted'),
+    [
+        (640, 160, [96, 640, 32], [24, 160, 8]),
+        (672, 11, [448, 416, 672, 32], [7, 7, 11, 1]),  # stride 64: 11 is rounded up
+        (448, 32, [224, 448], [16, 32]),  # stride 14
+        (96, 1, [32, 96], [1, 1]),
+        (64, 128, [32], [64]),  # upsampled
+    ],
+)
+def test_extents_at_each_stride(pixels, tokens, sizes, wanted):
+    assert extent_in_tokens(torch.tensor(sizes), pixels, tokens).tolist() == wanted
+
+
+def on_canvas(images, canvas=CANVAS):
+    """Images in a batch of a larger size, which knows their sizes."""
+    batch = torch.zeros(len(images), images[0].shape[0], *canvas)
+    for place, image in zip(batch, images, strict=True):
+        place[:, : image.shape[1], : image.shape[2]] = image
+    return note_image_sizes(batch, [image.shape[1:] for image in images])
+
+
+def alone(image):
+    """An image with the padding that it has in a batch of its own."""
+    return on_canvas([image], [-(-side // 32) * 32 for side in image.shape[1:]])
+
+
+def convolutions():
+    """A network as those of CNNs, necks and heads, whose layers give padding values other than 0."""
+    layers = [
+        nn.Conv2d(3, 6, 3, padding=1),
+        nn.BatchNorm2d(6),
+        nn.ReLU(),
+        nn.MaxPool2d(3, stride=2, padding=1),
+        nn.Conv2d(6, 6, 5, stride=2, padding=2, groups=3),
+        nn.Hardswish(),
+        nn.ConvTranspose2d(6, 6, 4, stride=2, padding=1),
+        nn.Conv2d(6, 4, 1),
+        nn.Conv2d(4, 4, 3, padding=2, dilation=2),
+    ]
+    return randomize(nn.Sequential(*layers)).eval()
+
+
+def test_convolutions_poolings_and_gradients_are_those_of_images_alone():
+    torch.manual_seed(0)
+    images = [torch.randn(3, *size) for size in SIZES]
+    together, one = mask_padding(convolutions()), convolutions()
+    one.load_state_dict(together.state_dict())
+    outs = together(on_canvas(images))
+    total = 0.0
+    for i, image in enumerate(images):
+        wanted = one(alone(image))[0]
+        height, width = wanted.shape[1:]
+        assert_near(f'image {i}', outs[i, :, :height, :width], wanted)
+        total = total + outs[i, :, :height, :width].square().sum()
+        wanted.square().sum().backward()
+    total.backward()
+    for (name, actual), wanted in zip(together.named_parameters(), one.parameters(), strict=True):
+        assert_near(name, actual.grad, wanted.grad, 'backward')
+    assert (one(on_canvas(images))[0, :, :48, :32] - outs[0, :, :48, :32]).abs().max() > 0.1, 'without the masks'
+
+
+def test_what_is_not_finite_in_the_padding_does_not_enter():
+    model = mask_padding(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1)), divisor=1)
+    image = torch.randn(1, 3, 9, 11)
+    padded = F.pad(image, (0, 5, 0, 4), value=torch.nan)
+    assert_near('outputs', model(note_image_sizes(padded, [(9, 11)]))[..., :9, :11], model(image))
+
+
+@pytest.mark.parametrize('kind', [PVT, PVTv2, Swin, ViT])
+@pytest.mark.parametrize('norm', ['LN', 'DTN', 'LocalLayerNorm'])
+def test_feature_maps_are_those_of_images_alone(kind, norm):
+    torch.manual_seed(0)
+    arch = {Swin: FOUR_STAGES, ViT: THREE_BLOCKS}.get(kind, ARCH)
+    kwargs = dict(window_size=3) if kind in (Swin, ViT) else {}
+    kwargs |= dict(global_indices=[1], out_indices=(0, 1, 2)) if kind is ViT else {}
+    model = kind(arch, token_norm_cfg=dict(type=norm), **kwargs)
+    model = mask_padding(randomize(model).eval())
+    images = [torch.randn(3, *size) for size in SIZES]
+    together = model(on_canvas(images))
+    for i, image in enumerate(images):
+        for stage, wanted in enumerate(model(alone(image))):
+            height, width = wanted.shape[2:]
+            assert_near(f'image {i}, stage {stage}', together[stage][i, :, :height, :width], wanted[0], 'backward')
+
+
+@pytest.mark.parametrize('mode', ['bilinear', 'bicubic'])
+def test_positions_are_those_of_the_size_of_each_image(mode):
+    grid = torch.randn(1, 5, 7, 3)
+    resized = resize_to_extents(grid, (12, 16), torch.tensor([[5, 7], [12, 9], [2, 16]]), mode)
+    for one, (rows, columns) in zip(resized, [(5, 7), (12, 9), (2, 16)], strict=True):
+        assert_near('grid', one[:rows, :columns], resize_positions(grid, (rows, columns), mode)[0])
+    assert resized.isfinite().all()
+
+
+def test_roi_align_at_the_border_of_an_image():
+    torch.manual_seed(0)
+    feature_map, larger = torch.randn(1, 4, 6, 8), torch.randn(1, 4, 12, 16)
+    larger[..., :6, :8] = feature_map
+    area = ImageArea(1)
+    area.start(None, (note_image_sizes(torch.zeros(1, 3, 48, 64), [(24, 32)]),))
+    boxes = torch.tensor([[0, 10.0, 8.0, 32.0, 24.0], [0, 0.0, 0.0, 30.5, 23.5]])
+    align = RoIAlign(7, spatial_scale=0.25, sampling_ratio=0, aligned=True)
+    wanted = align(feature_map, boxes)
+    assert (align(larger, boxes) - wanted).abs().max() > 0.1, 'without'
+    assert_near('features', align(area.replicated(larger), boxes), wanted)
+
+
+def test_nothing_is_computed_without_padding():
+    area = ImageArea(32)
+    for size, canvas in (((64, 96), (64, 96)), ((50, 90), (64, 96))):  # also where it is rounded up only
+        area.start(None, (note_image_sizes(torch.zeros(1, 3, *canvas), [size]),))
+        x = torch.randn(1, 4, 16, 24)
+        assert area.masked(x) is x
+        assert area.replicated(x) is x
+        assert area.extents(16, 24) is None
+
+
+def test_copies_have_an_area_of_their_own():
+    model = mask_padding(convolutions())
+    images = [torch.randn(3, *size) for size in SIZES]
+    batch = on_canvas(images)
+    wanted = model(batch)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        model(torch.randn(1, 3, 64, 64))
+        assert torch.equal(other(batch), wanted)
+    assert model.state_dict().keys() == convolutions().state_dict().keys()
+
+
+def test_a_data_preprocessor_must_note_the_sizes():
+    cfg = config()
+    cfg.model.data_preprocessor.type = 'DetDataPreprocessor'
+    with pytest.raises(ValueError, match='DetDataPreprocessor does not note the sizes of images'):
+        mask_padding(build(cfg))
+
+
+def test_classifiers_are_refused():
+    with pytest.raises(ValueError, match="out_type='cls_token' is a classifier"):
+        mask_padding(ViT(THREE_BLOCKS, out_type='cls_token'))
+
+
+def differences(detector, padded_detector, image, canvas):
+    """The largest difference of each output, and the number of detections, for an image alone and on a canvas."""
+    sizes = torch.tensor([image.shape[1:]])
+    larger = torch.zeros(1, 3, *canvas)
+    larger[0, :, : image.shape[1], : image.shape[2]] = image
+    with torch.no_grad():
+        pairs = [detector(image[None], sizes), padded_detector(larger, sizes)]
+    found = int((pairs[0][1] > 0).sum())
+    return [float((a.float() - b.float()).abs().max()) for a, b in zip(*pairs, strict=True)], found
+
+
+@pytest.mark.parametrize('kind', ['retinanet', 'mask-rcnn'])
+@pytest.mark.parametrize('strides', [(4, 8), (4, 8, 16, 32, 64)], ids=['', 'coarse'])
+def test_detections_are_the_same_on_a_canvas(kind, strides):
+    torch.manual_seed(0)
+    cfg = config(kind, strides=strides)
+    plain = build(cfg)
+    cfg.model.type = f'tokennorm.{cfg.model.type}'
+    masked = build(cfg)
+    masked.load_state_dict(plain.state_dict())
+    image = torch.rand(3, 90, 125) * 255
+    whole = WholeDetector(plain), WholeDetector(masked)
+    (boxes, scores, labels, *masks), found = differences(*whole, image, (200, 288))
+    assert found > 10
+    assert boxes < 0.01
+    assert max(scores, labels, *masks) < 1e-4
+    assert differences(whole[0], whole[0], image, (200, 288))[0][1] > 1e-3, 'without masks'
+
+
+def test_what_a_head_learns_from_a_padded_batch_is_from_images_alone():
+    torch.manual_seed(0)
+    cfg = config()
+    cfg.model.type = 'tokennorm.RetinaNet'
+    model = build(cfg).train()
+    images = [torch.rand(3, *size) for size in SIZES]
+    scores, deltas = model.bbox_head(model.extract_feat(on_canvas(images)))
+    for i, image in enumerate(images):
+        for level, (wanted, wanted_deltas) in enumerate(
+            zip(*model.bbox_head(model.extract_feat(alone(image))), strict=True)
+        ):
+            height, width = wanted.shape[2:]
+            assert_near(f'{i} {level}', scores[level][i, :, :height, :width], wanted[0], 'backward')
+            assert_near(f'{i} {level}', deltas[level][i, :, :height, :width], wanted_deltas[0], 'backward')
+            beyond = scores[level][i].sigmoid().sum() - wanted.sigmoid().sum()
+            assert abs(beyond.item()) < 1e-2, 'no loss of anchors in the padding'
+
+
+CHOSEN = [
+    'trial/retinanet_efficientnet-lite0_fpn',
+    'trial/mask-rcnn_efficientnet-lite0_fpn',
+    *(f'trial/{kind}_pvt-mini{norm}_fpn' for kind in ('retinanet', 'mask-rcnn') for norm in ('', '-dtn', '-local')),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', CHOSEN)
+def test_detections_of_the_default_configs_are_the_same_on_a_canvas(name):
+    torch.manual_seed(0)
+    cfg = read_config(name)
+    cfg.model.backbone.init_cfg = None
+    if 'roi_head' in cfg.model:
+        cfg.model.test_cfg.rcnn.score_thr = 0.001  # 80 classes of random weights
+    model = build(cfg)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.normal_(module.bias, std=0.5)
+    rng = np.random.default_rng(0)
+    for size in ((150, 187), (96, 64)):
+        image = torch.from_numpy(rng.uniform(0, 255, (3, *size)).astype(np.float32))
+        whole = WholeDetector(model)
+        (boxes, scores, labels, *masks), found = differences(whole, whole, image, (352, 384))
+        assert found > 10
+        assert boxes < 0.1
+        assert max(scores, labels, *masks) < 1e-3
