@@ -59,7 +59,11 @@ def batch(package: str, config, size: int) -> dict:
     )
     if package == 'mmdet':
         rotated = dict(with_mask='mask' in text.lower(), with_semantic='semantic' in text)
-    return make(2, [(3, size, size)] * 2, num_items=[5, 3], num_classes=2, **rotated)
+    data = make(2, [(3, size, size)] * 2, num_items=[5, 3], num_classes=2, **rotated)
+    if config.model.type == 'FastRCNN':  # reads its proposals from a file
+        for sample in data['data_samples']:
+            sample.proposals = sample.gt_instances
+    return data
 
 
 def text_batch(size: int) -> dict:

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from importlib.util import find_spec
 
 from . import running
 
@@ -37,16 +38,17 @@ def _report(path: str, missing: dict[str, list[str]]) -> int:
 
     from . import coverage
 
+    package = path.partition('::')[0]
     try:
+        if '::' in path and find_spec(package) is None:
+            raise ModuleNotFoundError(f"No module named '{package}'")
         config = get_config(path) if '::' in path else Config.fromfile(path)
-    except (
-        Exception
-    ) as error:  # mmengine raises what it likes: FileNotFoundError, SyntaxError, OSError, ModuleNotFoundError
+        if config.get('default_scope'):
+            init_default_scope(config.default_scope)
+        used = coverage.of_config(config)
+    except Exception as error:  # mmengine and packages raise what they like, also AssertionError for versions
         print(f'{path} is not a config that can be read: {type(error).__name__}: {error}', file=sys.stderr)
         return 2
-    if config.get('default_scope'):
-        init_default_scope(config.default_scope)
-    used = coverage.of_config(config)
     for module, kinds in used.items():
         state = f'missing: {", ".join(missing[module])}' if module in missing else 'ok'
         print(f'{module:24} {state:8} for {", ".join(kinds)}')

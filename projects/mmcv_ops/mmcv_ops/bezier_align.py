@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .precision import float32
-from .sampling import bins, check, sample, scatter
+from .sampling import average, bins, check, scatter
 
 
 def _curve(points: Tensor, u: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ def bezier_align_forward(
     check(rois, len(features), None)
     output.zero_()
     for k, images, y, x in _places(rois, (aligned_height, aligned_width), spatial_scale, sampling_ratio, aligned):
-        output[k] = sample(features, images, y, x).mean(-1).to(output)
+        output[k] = average(features, images, y, x).to(output)
 
 
 def bezier_align_backward(

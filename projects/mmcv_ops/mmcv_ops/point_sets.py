@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from .checks import check_shapes
+from .pairs import PAIRS, meeting_pairs
 from .polygons import area, cross
 from .precision import float32, float64
 from .quadrilaterals import circles, intersection_with_quads
-from .rotated import PAIRS, meeting_pairs
 
 
 def hulls(points: Tensor) -> Tensor:

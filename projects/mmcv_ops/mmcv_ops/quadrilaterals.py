@@ -7,11 +7,10 @@ have their true area, which mmcv's kernels miss.
 import torch
 from torch import Tensor
 
-from .checks import check_boxes, check_pairs
-from .greedy import greedy
+from .checks import check_boxes
+from .pairs import Form, nms, ratio, write_ious
 from .polygons import area, intersection
 from .precision import float64
-from .rotated import PAIRS, meeting_pairs
 
 
 def triangles(quads: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -39,9 +38,7 @@ def _ious(a: Tensor, b: Tensor, iof: bool) -> Tensor:
         for part_a, sign_a in triangles(a)
         for part_b, sign_b in triangles(b)
     ).abs()
-    area_a, area_b = area(a).abs(), area(b).abs()
-    empty = (area_a < 1e-14) | (area_b < 1e-14)
-    return (inter / (area_a if iof else area_a + area_b - inter)).masked_fill(empty, 0)
+    return ratio(inter, area(a).abs(), area(b).abs(), iof)
 
 
 def circles(points: Tensor) -> tuple[Tensor, Tensor]:
@@ -50,50 +47,24 @@ def circles(points: Tensor) -> tuple[Tensor, Tensor]:
     return center, (points - center[:, None]).norm(dim=-1).amax(-1)
 
 
-def _pairwise(a: Tensor, b: Tensor, iof: bool = False) -> Tensor:
-    ious = a.new_zeros(len(a), len(b))
-    for i, j in meeting_pairs(*circles(a), *circles(b)):
-        ious[i, j] = _ious(a[i], b[j], iof)
-    return ious
+_QUADRILATERALS = Form(circles, _ious)
 
 
 def box_iou_quadri(boxes1: Tensor, boxes2: Tensor, ious: Tensor, mode_flag: int, aligned: bool) -> None:
-    """Writes the IoUs: (N,) of pairs if `aligned`, else (N x M,). Mode 1 divides by the first one's area.
-
-    Args:
-        boxes1: (N, 8).
-        boxes2: (M, 8).
-        ious: Written.
-        mode_flag: 0 or 1.
-        aligned: Whether N pairs are compared.
-    """
+    """Writes the IoUs of boxes (N, 8) and (M, 8), as `box_iou_rotated`."""
     check_boxes('box_iou_quadri', boxes1)
     check_boxes('box_iou_quadri', boxes2)
     a, b = (boxes.unflatten(1, (4, 2)) for boxes in float64(boxes1, boxes2))
-    if not aligned:
-        ious.copy_(_pairwise(a, b, mode_flag == 1).flatten())
-    elif len(a):
-        check_pairs('box_iou_quadri', a, b)
-        parts = zip(a.split(PAIRS), b.split(PAIRS), strict=True)
-        ious.copy_(torch.cat([_ious(*part, mode_flag == 1) for part in parts]))
+    write_ious('box_iou_quadri', _QUADRILATERALS, a, b, ious, mode_flag, aligned)
 
 
 def nms_quadri(
     dets: Tensor, scores: Tensor, order: Tensor, dets_sorted: Tensor, iou_threshold: float, multi_label: bool
 ) -> Tensor:
-    """Returns the indices of the kept boxes, by descending score. As in mmcv, labels have no influence.
-
-    Args:
-        dets: (N, 8), or (N, 9) with labels. Not used here.
-        scores: (N,). Only their number is used.
-        order: (N,): the boxes by descending score.
-        dets_sorted: `dets` in this order.
-        iou_threshold: Boxes with this IoU or a larger one with a kept one are removed.
-        multi_label: Whether there are labels.
-    """
+    """Returns the indices of the kept boxes, by descending score: `nms_rotated` for (N, 8), or (N, 9) with labels."""
     check_boxes('nms_quadri', dets, scores)
-    boxes = float64(dets_sorted[:, :8])[0].unflatten(1, (4, 2))
-    return order[greedy(len(boxes), lambda i, j: _pairwise(boxes[i], boxes[j]) >= iou_threshold, boxes.device)]
+    (boxes,) = float64(dets_sorted[:, :8])
+    return nms(_QUADRILATERALS, boxes.unflatten(1, (4, 2)), order, iou_threshold)
 
 
 def points_in_polygons_forward(points: Tensor, polygons: Tensor, output: Tensor) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .checks import check_shapes
 from .precision import float32
-from .sampling import bins, check, corners, equal_grids, sample
+from .sampling import SAMPLES, average, bins, check, corners, equal_grids, offsets
 
 
 def _boxes(rois: Tensor, scale: float, aligned: bool) -> tuple[Tensor, Tensor]:
@@ -40,11 +40,14 @@ def roi_align_forward(
     sides = _boxes(rois, spatial_scale, aligned)[1]
     for k, (rows, columns) in equal_grids(*sides.T, size, sampling_ratio):
         fine = size[0] * rows, size[1] * columns
-        samples = torchvision.ops.roi_align(features, rois[k], fine, spatial_scale, 1, aligned)
-        highest, which = F.max_pool2d(samples, (rows, columns), return_indices=True)
-        output[k] = highest.to(output)
-        which = which.int()
-        argmax_y[k], argmax_x[k] = (which // fine[1] % rows).to(output), (which % columns).to(output)
+        channels = max(1, SAMPLES // (len(k) * fine[0] * fine[1]))  # a huge RoI takes a few channels at once
+        for part in (slice(c, c + channels) for c in range(0, features.shape[1], channels)):
+            samples = torchvision.ops.roi_align(features[:, part], rois[k], fine, spatial_scale, 1, aligned)
+            highest, which = F.max_pool2d(samples, (rows, columns), return_indices=True)
+            output[k, part] = highest.to(output)
+            which = which.int()
+            argmax_y[k, part] = (which // fine[1] % rows).to(output)
+            argmax_x[k, part] = (which % columns).to(output)
 
 
 def roi_align_backward(
@@ -72,18 +75,24 @@ def _max_backward(grad, rois, argmax_y, argmax_x, grad_input, size, spatial_scal
     """Adds the gradient of each output to the four neighbors of its highest sample."""
     channels, height, width = grad_input.shape[1:]
     flat = grad.new_zeros(grad_input.numel())
-    bin_of = torch.arange(size[0] * size[1], device=grad.device).view(size)
+    region = torch.arange(len(rois), device=grad.device).view(-1, 1, 1, 1)
+    row, column = torch.arange(size[0], device=grad.device)[:, None], torch.arange(size[1], device=grad.device)
     corner, sides = _boxes(rois, spatial_scale, aligned)
-    for k, y, x, columns in bins(*sides.T, size, sampling_ratio):
-        x0, y0 = corner[k].T.reshape(2, -1, 1, 1, 1)
-        places, weights = (t.flatten(0, 3) for t in corners(y0 + y, x0 + x, height, width))  # (k x PH x PW x S, 4)
-        which = bin_of * y.shape[-1] + argmax_y[k].long() * columns + argmax_x[k].long()  # (k, C, PH, PW)
-        first = torch.arange(len(k), device=grad.device) * y[0].numel()
-        which = (which + first.view(-1, 1, 1, 1)).flatten()
+    for k, (rows, columns) in equal_grids(*sides.T, size, sampling_ratio):
+        y = corner[k, 1, None, None] + offsets(sides[k, 1], size[0], rows)  # (k, PH, rows)
+        x = corner[k, 0, None, None] + offsets(sides[k, 0], size[1], columns)
+        first, max_y, max_x = region[: len(k)], argmax_y[k].long(), argmax_x[k].long()  # (k, C, PH, PW)
+        if rows * columns > channels:  # neighbors of the highest samples only
+            places, weights = corners(y[first, row, max_y], x[first, column, max_x], height, width)
+            places, weights = places.flatten(0, 3), weights.flatten(0, 3)
+        else:
+            places, weights = corners(y[:, :, None, :, None], x[:, None, :, None, :], height, width)
+            which = (((first * size[0] + row) * size[1] + column) * rows + max_y).mul_(columns).add_(max_x).flatten()
+            places, weights = (t.flatten(0, 4).index_select(0, which) for t in (places, weights))
         maps = (rois[k, :1].long() * channels + torch.arange(channels, device=grad.device)) * height * width  # (k, C)
         maps = maps.repeat_interleave(size[0] * size[1], 1).view(-1, 1)
-        values = weights.index_select(0, which).mul_(grad[k].reshape(-1, 1))
-        flat.index_add_(0, places.index_select(0, which).add_(maps).flatten(), values.flatten())
+        values = weights.mul_(grad[k].reshape(-1, 1))
+        flat.index_add_(0, places.add_(maps).flatten(), values.flatten())
     grad_input.copy_(flat.view(grad_input.shape))
 
 
@@ -146,7 +155,7 @@ def _deform_roi_pool(input, rois, offset, size, scale: float, sampling_ratio: in
     corner, sides = _boxes(rois, scale, aligned=True)
     for k, y, x, _ in bins(*sides.T, size, sampling_ratio):
         place = corner[k, :, None, None] + shifts[k]
-        output[k] = sample(input, rois[k, 0].long(), y + place[:, 1, ..., None], x + place[:, 0, ..., None]).mean(-1)
+        output[k] = average(input, rois[k, 0].long(), y + place[:, 1, ..., None], x + place[:, 0, ..., None])
     return output
 
 

@@ -30,8 +30,8 @@ def active_rotated_filter_backward(grad_out: Tensor, indices: Tensor, grad_in: T
     grad_in.copy_(total.view(grad_in.shape))
 
 
-def _samples(boxes: Tensor, features: Tensor, scale: float, points: int) -> list[tuple[Tensor, Tensor]]:
-    """Returns y and x (N, H, W) of each point: the box's center, and its corners if there are 5 points.
+def _align(step, boxes: Tensor, features: Tensor, scale: float, points: int, output: Tensor) -> None:
+    """Writes `step(total, images, y, x)` of each point, y and x (N, H, W): a box's center, and its corners if 5 points.
 
     Boxes (N, H, W, 5), from mmrotate (N x H x W, 5), are y, x, w, h, angle here: mmcv takes the first number as y.
     """
@@ -42,7 +42,10 @@ def _samples(boxes: Tensor, features: Tensor, scale: float, points: int) -> list
         cos, sin = boxes[..., 4].cos() / 2, boxes[..., 4].sin() / 2
         for i, j in ((1, 1), (-1, 1), (-1, -1), (1, -1)):
             places.append((y + i * sin * w + j * cos * h, x + i * cos * w - j * sin * h))
-    return places
+    total, images = features.clone(), torch.arange(len(features), device=features.device)
+    for place in places:
+        step(total, images, *place)
+    output.copy_(total)
 
 
 def rotated_feature_align_forward(
@@ -50,19 +53,11 @@ def rotated_feature_align_forward(
 ) -> None:
     """Writes features (N, C, H, W) plus those at 1 or 5 points of each pixel's box (N, H, W, 5) (Yang et al. 2019)."""
     x, boxes = float32(features, best_bboxes)
-    images = torch.arange(len(x), device=x.device)
-    total = x.clone()
-    for place in _samples(boxes, x, spatial_scale, points):
-        total += sample(x, images, *place)
-    output.copy_(total)
+    _align(lambda total, *place: total.add_(sample(x, *place)), boxes, x, spatial_scale, points, output)
 
 
 def rotated_feature_align_backward(
     top_grad: Tensor, best_bboxes: Tensor, bottom_grad: Tensor, spatial_scale: float, points: int
 ) -> None:
     grad, boxes = float32(top_grad, best_bboxes)
-    images = torch.arange(len(grad), device=grad.device)
-    total = grad.clone()
-    for place in _samples(boxes, grad, spatial_scale, points):
-        scatter(grad, total, images, *place)
-    bottom_grad.copy_(total)
+    _align(lambda total, *place: scatter(grad, total, *place), boxes, grad, spatial_scale, points, bottom_grad)

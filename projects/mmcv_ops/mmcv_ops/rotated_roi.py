@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .precision import float32
-from .sampling import bins, check, sample, scatter
+from .sampling import average, bins, check, scatter
 
 
 def _places(rois: Tensor, size: tuple[int, int], scale: float, sampling_ratio: int, aligned: bool, clockwise: bool):
@@ -37,7 +37,7 @@ def roi_align_rotated_forward(
     output.zero_()
     size = pooled_height, pooled_width
     for k, images, y, x in _places(rois, size, spatial_scale, sampling_ratio, aligned, clockwise):
-        output[k] = sample(features, images, y, x).mean(-1).to(output)
+        output[k] = average(features, images, y, x).to(output)
 
 
 def roi_align_rotated_backward(

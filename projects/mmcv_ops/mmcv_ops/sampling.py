@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+SAMPLES = 1 << 24  # most samples, of all channels together, that are kept at once: a huge region takes a few channels
+
 
 def check(rois: Tensor, images: int, sides: Tensor | None) -> None:
     """Raises RuntimeError on a CPU, where NaN and images outside the batch would crash the process, as they do in mmcv.
@@ -46,7 +48,9 @@ def bins(width: Tensor, height: Tensor, size: tuple[int, int], sampling_ratio: i
         Indices (k,), y and x offsets (k, PH, PW, S), and the samples per bin along x: sample s is in column s % this.
     """
     for indices, grid in equal_grids(width, height, size, sampling_ratio):
-        y, x = _offsets(height[indices] / size[0], width[indices] / size[1], size, grid)
+        shape = len(indices), *size, *grid
+        y = offsets(height[indices], size[0], grid[0])[:, :, None, :, None].expand(shape).flatten(3)
+        x = offsets(width[indices], size[1], grid[1])[:, None, :, None, :].expand(shape).flatten(3)
         yield indices, y, x, grid[1]
 
 
@@ -67,15 +71,11 @@ def equal_grids(
                 yield indices, grid
 
 
-def _offsets(bin_height: Tensor, bin_width: Tensor, size: tuple[int, int], grid: list[int]) -> tuple[Tensor, Tensor]:
-    axes = []
-    for side, count, samples in ((bin_height, size[0], grid[0]), (bin_width, size[1], grid[1])):
-        places = torch.arange(count, device=side.device)[:, None], torch.arange(samples, device=side.device) + 0.5
-        axes.append(places[0] * side[:, None, None] + places[1] * side[:, None, None] / samples)  # (k, count, samples)
-    shape = len(bin_height), *size, *grid
-    y = axes[0][:, :, None, :, None].expand(shape).flatten(3)
-    x = axes[1][:, None, :, None, :].expand(shape).flatten(3)
-    return y, x
+def offsets(side: Tensor, count: int, samples: int) -> Tensor:
+    """Returns where samples are in the bins of regions along one axis, (k, count, samples), for sides (k,)."""
+    places = torch.arange(count, device=side.device)[:, None], torch.arange(samples, device=side.device) + 0.5
+    side = side[:, None, None] / count
+    return places[0] * side + places[1] * side / samples
 
 
 def corners(y: Tensor, x: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
@@ -104,11 +104,19 @@ def sample(features: Tensor, images: Tensor, y: Tensor, x: Tensor) -> Tensor:
     return (flat[:, rows] * weights).sum(-1).transpose(0, 1)
 
 
+def average(features: Tensor, images: Tensor, y: Tensor, x: Tensor) -> Tensor:
+    """Returns the means over the last axis of what `sample` returns."""
+    parts = features.split(max(1, SAMPLES // max(1, y.numel())), 1)
+    return torch.cat([sample(part, images, y, x).mean(-1) for part in parts], 1)
+
+
 def scatter(grad: Tensor, grad_features: Tensor, images: Tensor, y: Tensor, x: Tensor) -> None:
     """Adds to `grad_features` (N, C, H, W) what `sample` would get as gradients, `grad` (k, C, ...)."""
     n, channels, height, width = grad_features.shape
     indices, weights = corners(y, x, height, width)
-    rows = images.view(-1, *[1] * y.dim()) * height * width + indices
-    values = (grad.transpose(0, 1)[..., None] * weights).flatten(1)
-    flat = values.new_zeros(channels, n * height * width).index_add_(1, rows.flatten(), values)
-    grad_features += flat.view(channels, n, height, width).transpose(0, 1)
+    rows = (images.view(-1, *[1] * y.dim()) * height * width + indices).flatten()
+    step = max(1, SAMPLES // max(1, y.numel()))
+    for part in (slice(c, c + step) for c in range(0, channels, step)):
+        values = (grad[:, part].transpose(0, 1)[..., None] * weights).flatten(1)
+        flat = values.new_zeros(len(values), n * height * width).index_add_(1, rows, values)
+        grad_features[:, part] += flat.view(-1, n, height, width).transpose(0, 1)

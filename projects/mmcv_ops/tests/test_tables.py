@@ -61,3 +61,27 @@ def test_a_file_that_is_not_a_config(capsys, monkeypatch, tmp_path):
     for path in (tmp_path / 'nope.py', broken):
         assert __main__.main([str(path)]) == 2
         assert capsys.readouterr().err.startswith(f'{path} is not a config that can be read: ')
+    assert __main__.main(['mmnope::x.py']) == 2
+    assert capsys.readouterr().err.endswith("ModuleNotFoundError: No module named 'mmnope'\n")
+
+
+def test_a_package_that_refuses_its_versions(capsys, monkeypatch, tmp_path):
+    """As mmrotate 1.0.0rc1 with mmdet 3.3.0: it raises AssertionError when it is imported."""
+
+    def refuse(config):
+        raise AssertionError('MMDetection 3.3.0 is incompatible')
+
+    monkeypatch.setattr(__main__, 'running', lambda: 'mmcv_ops')
+    monkeypatch.setattr(coverage, 'of_config', refuse)
+    path = tmp_path / 'config.py'
+    path.write_text('model = dict()')
+    assert __main__.main([str(path)]) == 2
+    assert 'AssertionError: MMDetection 3.3.0 is incompatible' in capsys.readouterr().err
+
+
+def test_a_config_of_an_installed_package(ops, capsys, monkeypatch):
+    monkeypatch.setattr(__main__, 'running', lambda: 'mmcv_ops')
+    pytest.importorskip('mmdet')
+    assert __main__.main(['mmdet::retinanet/retinanet_r50_fpn_1x_coco.py']) == 0
+    out = capsys.readouterr().out
+    assert any(line.startswith('focal_loss ') and 'FocalLoss' in line for line in out.splitlines())

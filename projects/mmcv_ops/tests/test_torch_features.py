@@ -33,6 +33,7 @@ def test_compiled_gradients(ops, name):
     assert expected['grad_x'].abs().sum() > 0
 
 
+@pytest.mark.skipif(torch.__version__.startswith('2.5.'), reason="it does not trace mmengine's wrapper of nms")
 def test_full_graph_inference(ops):
     """One graph, which compiled operators do not allow."""
     torch._dynamo.reset()
