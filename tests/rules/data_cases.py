@@ -638,8 +638,12 @@ CASES = {
         [coco(rename_class('cat 2'), None), coco(rename_class('cats'), None)],
     ),
     'other-classes': Case(
-        [coco(rename_class('moon'), 'val')],
         [
+            coco(rename_class(' DOG'), 'val'),
+            coco(steps(rename_class('moon'), lambda c: c['categories'].append(dict(id=9, name='cow'))), 'val'),
+        ],
+        [
+            coco(rename_class('moon'), 'val'),
             coco(lambda c: c['categories'].reverse(), 'val'),
             coco(steps(one_class_only, lambda c: c['categories'].pop()), 'val'),
         ],

@@ -196,6 +196,26 @@ def test_classes_of_val_are_matched_by_name(root, change):
     assert found.of('error', masks=False) == []
 
 
+def test_lists_of_the_classes_that_occur_are_united(root):
+    def only(index, name):  # as pylabel and globox write them
+        def change(content):
+            (kept,) = (one for one in content['categories'] if one['id'] == index)
+            content['annotations'] = [one for one in content['annotations'] if one['category_id'] == index]
+            content['categories'] = [dict(kept, id=7, name=name)]
+            for one in content['annotations']:
+                one['category_id'] = 7
+
+        return change
+
+    splits, found = judge(write(root, only(2, 'dog'), val=only(1, 'cat')))
+    for split in splits.values():
+        assert [one['name'] for one in split.content['categories']] == ['dog', 'cat']
+    assert objects(splits['train'])['0.png'][2:] == (('dog', 40, 20, 20, 20, 400),)
+    assert objects(splits['val'])['4.png'][2:] == (('cat', 10, 10, 20, 20, 400),)
+    assert 'other-classes' not in codes(found)
+    assert finding(found, 'unlearned-classes').items == ('cat',)
+
+
 @pytest.mark.parametrize('shift', [-1, 1])
 def test_category_ids_of_another_origin_are_refused(root, shift):
     def change(content):
