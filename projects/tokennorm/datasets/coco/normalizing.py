@@ -1,7 +1,8 @@
 """COCO content in one canonical form, whatever program wrote it. The originals of changed ids are kept for output.
 
 - Ids are integers above 0, annotation ids are unique, category ids ascend and the categories of all splits have one
-  order. Lists that lack classes of each other are united: some programs write only the classes that occur. Ids that are so already stay; others are counted from 1, and entries keep theirs as `original_id`.
+  order. Lists that lack classes of each other are united: some programs write only the classes that occur. Ids that
+  are so already stay; others are counted from 1, and entries keep theirs as `original_id`.
 - `area`, `iscrowd` and `bbox` are derived where they are missing, and image sizes are read from the files.
 - By rules that can be allowed, repeated objects and pieces of polygons below 3 points are left out.
 
