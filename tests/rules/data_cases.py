@@ -224,7 +224,11 @@ CASES = {
     ),
     'unread-shape': Case(
         [cvat(RECTANGLE.format('') + POLYLINE)],
-        [cvat(), cvat('<polygon label="cat" points="10,10;30,10;30,30" occluded="0" z_order="0"/>')],
+        [
+            cvat(),
+            cvat(RECTANGLE.format('') + '<tag label="day" source="manual"/>'),
+            cvat('<polygon label="cat" points="10,10;30,10;30,30" occluded="0" z_order="0"/>'),
+        ],
     ),
     'ambiguous-folder': Case(
         [

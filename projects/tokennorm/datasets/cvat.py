@@ -30,14 +30,18 @@ def read_cvat(path: Path, split: str) -> Content:
     except ElementTree.ParseError as error:
         raise ValueError(f'{path} cannot be read: {error}; export the annotations again') from error
     nodes, subsets, tally = list(root.iter('image')), subsets_in(path), Tally(split)
-    labels = [node.findtext('name', '') for node in root.iter('label')]
-    names = list(dict.fromkeys([*labels, *(shape.get('label', '') for node in nodes for shape in node)]))
+    labels = [node.findtext('name', '') for node in root.iter('label') if node.findtext('type') != 'tag']
+    shapes = [shape for node in nodes for shape in node if shape.tag != 'tag']  # which is a class of the whole image
+    names = list(dict.fromkeys([*labels, *(shape.get('label', '') for shape in shapes)]))
     ids = {name: i for i, name in enumerate(names, 1)}
     if subsets and split not in subsets:
         raise ValueError(f'{path} is divided already, by the subsets of its images: use {path.parent} as it is')
     if subsets:
         nodes = [node for node in nodes if SPLIT_WORDS.get(node.get('subset', '').lower()) == split]
-    content = as_coco([(_image(node), list(_objects(node, ids, tally))) for node in nodes], names)
+    try:
+        content = as_coco([(_image(node), list(_objects(node, ids, tally))) for node in nodes], names)
+    except ValueError as error:  # of a number
+        raise ValueError(f'{path} cannot be read: {error}; export the annotations again') from error
     tally.report()
     return content
 
@@ -58,5 +62,5 @@ def _objects(image: ElementTree.Element, ids: Mapping[str, int], tally: Tally) -
         elif shape.tag == 'polygon':
             points = shape.get('points', '').split(';')
             yield category | dict(segmentation=[[float(value) for point in points for value in point.split(',')]])
-        else:
+        elif shape.tag != 'tag':
             tally('unread-shape', f'{shape.tag} of {image.get("name")}')
