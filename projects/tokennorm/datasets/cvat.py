@@ -31,8 +31,7 @@ def read_cvat(path: Path, split: str) -> Content:
         raise ValueError(f'{path} cannot be read: {error}; export the annotations again') from error
     nodes, subsets, tally = list(root.iter('image')), subsets_in(path), Tally(split)
     labels = [node.findtext('name', '') for node in root.iter('label') if node.findtext('type') != 'tag']
-    shapes = [shape for node in nodes for shape in node if shape.tag != 'tag']  # which is a class of the whole image
-    names = list(dict.fromkeys([*labels, *(shape.get('label', '') for shape in shapes)]))
+    names = list(dict.fromkeys([*labels, *(shape.get('label', '') for node in nodes for shape in _shapes(node))]))
     ids = {name: i for i, name in enumerate(names, 1)}
     if subsets and split not in subsets:
         raise ValueError(f'{path} is divided already, by the subsets of its images: use {path.parent} as it is')
@@ -51,9 +50,13 @@ def _image(node: ElementTree.Element) -> Entry:
     return dict(file_name=node.get('name'), **size)
 
 
+def _shapes(image: ElementTree.Element) -> list[ElementTree.Element]:
+    return [shape for shape in image if shape.tag != 'tag']  # a class of the whole image
+
+
 def _objects(image: ElementTree.Element, ids: Mapping[str, int], tally: Tally) -> Iterator[Entry]:
     """The boxes and polygons of an image, with CVAT's attributes as in its COCO."""
-    for shape in image:
+    for shape in _shapes(image):
         category = dict(category_id=ids[shape.get('label', '')])
         if shape.tag == 'box':
             left, top, right, bottom = (float(shape.get(key, 'nan')) for key in ('xtl', 'ytl', 'xbr', 'ybr'))
@@ -62,5 +65,5 @@ def _objects(image: ElementTree.Element, ids: Mapping[str, int], tally: Tally) -
         elif shape.tag == 'polygon':
             points = shape.get('points', '').split(';')
             yield category | dict(segmentation=[[float(value) for point in points for value in point.split(',')]])
-        elif shape.tag != 'tag':
+        else:
             tally('unread-shape', f'{shape.tag} of {image.get("name")}')
