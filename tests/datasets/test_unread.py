@@ -21,6 +21,14 @@ def test_files_of_labelme_are_named(root, content):
     assert len(str(caught.value)) < 400
 
 
+def test_other_json_with_a_file_per_image(root):
+    for name in ('0', '1'):  # Lightly's
+        content = dict(file_name=f'{name}.png', predictions=[dict(category_id=0, bbox=[1, 2, 3, 4])])
+        (root / 'train' / f'{name}.json').write_text(json.dumps(content))
+    with pytest.raises(Refusal, match=r'train/0\.json is not a COCO annotation file: .*; `labelformat`, `datumaro`'):
+        find_splits(root)
+
+
 @pytest.mark.parametrize('content', [[{'id': 1, 'annotations': [{'result': []}]}], {'version': '2.0', 'item': {}}])
 def test_converters_are_named_for_other_json(root, content):
     for name in ('train', 'val'):

@@ -187,6 +187,22 @@ def test_yolo_of_label_studio_has_no_yaml_file(root):
     assert objects(found['val'])['4.png'] == (96, 64, ('cat', 10, 10, 20, 20, pytest.approx(400, abs=0.01)))
 
 
+@pytest.mark.parametrize('inner', [True, False])
+def test_a_yaml_file_without_splits_has_the_usual_folders(root, inner):
+    write_labels(root, BOX)
+    for old, split in (('train', 'train'), ('val', 'Valid')):
+        for path in list((root / old).iterdir()):
+            kind = 'labels' if path.suffix == '.txt' else 'images'
+            target = root / (f'{kind}/{split}' if inner else f'{split}/{kind}') / path.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(target)
+    (root / 'data.yaml').write_text(yaml.safe_dump(dict(nc=1, names=['cat'])))  # of supervision 0.31
+    splits, found = judge(root)
+    assert [len(objects(splits[name])) for name in ('train', 'val')] == [4, 4]
+    assert objects(splits['val'])['4.png'] == (96, 64, ('cat', 10, 10, 20, 20, pytest.approx(400, abs=0.01)))
+    assert found.of('error', masks=False) == []
+
+
 def test_labels_without_an_image_are_named(root):
     write_labels(root, BOX)
     (root / 'data.yaml').write_text(yaml.safe_dump(dict(train='train', val='val', names=['cat'])))

@@ -224,7 +224,11 @@ CASES = {
     ),
     'unread-shape': Case(
         [cvat(RECTANGLE.format('') + POLYLINE)],
-        [cvat(), cvat('<polygon label="cat" points="10,10;30,10;30,30" occluded="0" z_order="0"/>')],
+        [
+            cvat(),
+            cvat(RECTANGLE.format('') + '<tag label="day" source="manual"/>'),
+            cvat('<polygon label="cat" points="10,10;30,10;30,30" occluded="0" z_order="0"/>'),
+        ],
     ),
     'ambiguous-folder': Case(
         [
@@ -638,8 +642,12 @@ CASES = {
         [coco(rename_class('cat 2'), None), coco(rename_class('cats'), None)],
     ),
     'other-classes': Case(
-        [coco(rename_class('moon'), 'val')],
         [
+            coco(rename_class(' DOG'), 'val'),
+            coco(steps(rename_class('moon'), lambda c: c['categories'].append(dict(id=9, name='cow'))), 'val'),
+        ],
+        [
+            coco(rename_class('moon'), 'val'),
             coco(lambda c: c['categories'].reverse(), 'val'),
             coco(steps(one_class_only, lambda c: c['categories'].pop()), 'val'),
         ],

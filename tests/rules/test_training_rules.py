@@ -378,6 +378,7 @@ CASES = [
     ('anchor-strides', FIRES, sets(model__bbox_head__prior_generator__strides=[(4, 4), (8, 8), (16, 16)])),
     ('anchor-strides', QUIET, sets()),
     ('anchor-strides', QUIET, sets(model__bbox_head__prior_generator__strides=[(8, 8), (16, 16), (100, 100)])),  # SSD
+    ('anchor-strides', QUIET, sets(model__bbox_head__prior_generator__strides=[(7.97, 7.97), (15.7, 15.7)])),  # YOLACT
     ('anchor-strides', QUIET, sets(model__backbone=nn.Linear(1, 1))),
     ('random-frozen', FIRES, frozen(1)),
     ('random-frozen', QUIET, frozen(1, WEIGHTS)),

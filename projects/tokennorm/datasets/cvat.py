@@ -30,14 +30,17 @@ def read_cvat(path: Path, split: str) -> Content:
     except ElementTree.ParseError as error:
         raise ValueError(f'{path} cannot be read: {error}; export the annotations again') from error
     nodes, subsets, tally = list(root.iter('image')), subsets_in(path), Tally(split)
-    labels = [node.findtext('name', '') for node in root.iter('label')]
-    names = list(dict.fromkeys([*labels, *(shape.get('label', '') for node in nodes for shape in node)]))
+    labels = [node.findtext('name', '') for node in root.iter('label') if node.findtext('type') != 'tag']
+    names = list(dict.fromkeys([*labels, *(shape.get('label', '') for node in nodes for shape in _shapes(node))]))
     ids = {name: i for i, name in enumerate(names, 1)}
     if subsets and split not in subsets:
         raise ValueError(f'{path} is divided already, by the subsets of its images: use {path.parent} as it is')
     if subsets:
         nodes = [node for node in nodes if SPLIT_WORDS.get(node.get('subset', '').lower()) == split]
-    content = as_coco([(_image(node), list(_objects(node, ids, tally))) for node in nodes], names)
+    try:
+        content = as_coco([(_image(node), list(_objects(node, ids, tally))) for node in nodes], names)
+    except ValueError as error:  # of a number
+        raise ValueError(f'{path} cannot be read: {error}; export the annotations again') from error
     tally.report()
     return content
 
@@ -47,9 +50,13 @@ def _image(node: ElementTree.Element) -> Entry:
     return dict(file_name=node.get('name'), **size)
 
 
+def _shapes(image: ElementTree.Element) -> list[ElementTree.Element]:
+    return [shape for shape in image if shape.tag != 'tag']  # a class of the whole image
+
+
 def _objects(image: ElementTree.Element, ids: Mapping[str, int], tally: Tally) -> Iterator[Entry]:
     """The boxes and polygons of an image, with CVAT's attributes as in its COCO."""
-    for shape in image:
+    for shape in _shapes(image):
         category = dict(category_id=ids[shape.get('label', '')])
         if shape.tag == 'box':
             left, top, right, bottom = (float(shape.get(key, 'nan')) for key in ('xtl', 'ytl', 'xbr', 'ybr'))

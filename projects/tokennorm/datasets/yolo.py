@@ -53,17 +53,26 @@ def find_yolo(root: Path) -> dict[str, ReadSplit]:
     if file is not None:
         content = _read_yaml(file)
     elif (root / 'images').is_dir() and (root / 'classes.txt').is_file():  # Label Studio's
-        file, folders = root / 'classes.txt', [path.name for path in (root / 'images').iterdir() if path.is_dir()]
-        content = {name.lower(): f'images/{name}' for name in folders} or dict(train='images')
-        content['names'] = read_lines(file)
+        file = root / 'classes.txt'
+        content = dict(names=read_lines(file))
     else:
         return {}
+    if not set(content) & {key for keys in SPLIT_NAMES.values() for key in keys}:  # nor does supervision write them
+        content |= _usual_folders(file.parent)
     shape = content.get('kpt_shape', ['0', '0'])
     if not isinstance(shape, list) or len(shape) != 2 or not all(str(value).isdigit() for value in shape):
         raise ValueError(f'{file}: kpt_shape must be [number of keypoints, 2 or 3]')
     rules = _Rules(_class_names(content, file), int(shape[0]) * int(shape[1]), content.get('task') == 'obb')
     splits = _images_of_splits(content, file)
     return {split: _read(split, labeled, file.parent, rules) for split, labeled in splits.items()}
+
+
+def _usual_folders(root: Path) -> dict[str, str]:
+    """The image folders of splits: in `images`, or `images` in folders of splits; or else `images` of train."""
+    inner = {path.name.lower(): f'images/{path.name}' for path in root.glob('images/*/')}
+    outer = {path.parent.name.lower(): f'{path.parent.name}/images' for path in root.glob('*/images/')}
+    found = {name: place for name, place in (inner | outer).items() if name in SPLIT_WORDS}
+    return found or (dict(train='images') if (root / 'images').is_dir() else {})
 
 
 def _find_yaml(root: Path) -> Path | None:

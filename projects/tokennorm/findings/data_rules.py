@@ -57,7 +57,7 @@ DATA_RULES = (
     Rule('label-without-image', 'warning', 'label or XML files without an image, left out',
          why='Their objects are neither learned nor evaluated.',
          do='Restore the images, or convert them to a format that is read'),
-    Rule('pixels-from-0', 'warning', 'boxes that begin below 1, so that all are read as counted from 0', changes=True,
+    Rule('pixels-from-0', 'note', 'boxes that begin below 1, so that all are read as counted from 0', changes=True,
          why='Pascal VOC counts pixels from 1, many programs from 0. Allowed, they are read as counted from 1.',
          do='Allow this if pixels are counted from 1'),
     # ---- entries of COCO ----
@@ -145,7 +145,8 @@ DATA_RULES = (
     Rule('similar-classes', 'warning', 'classes whose names differ only in case and spaces',
          why='They may be one class that was spelled in two ways.', do='Unite them, if they are one class'),
     Rule('other-classes', 'error', 'the classes are not those of the first split',
-         why='The detector numbers the classes of one list; others would be scored as another class.',
+         why='A name is spelled in two ways, or a list has classes without objects, so that it is meant to be whole. '
+             'Lists of the classes that occur are united. Allowed, all are.',
          do='Use one list of names for all splits'),
     Rule('extra-classes', 'warning', 'categories that the first split does not have, with their objects ignored',
          why='A detector cannot find what it was never shown.', do='Add them to train, or remove them'),

@@ -14,6 +14,7 @@ from tests.helpers.judging import codes, finding, judge
 from tokennorm.datasets.coco.normalizing import normalize
 from tokennorm.datasets.finding import find_splits
 from tokennorm.evaluation.coco_metric import CocoMetric
+from tokennorm.findings import Refusal
 
 WIDE = [10, 10, 40, 20]
 
@@ -196,6 +197,26 @@ def test_classes_of_val_are_matched_by_name(root, change):
     assert found.of('error', masks=False) == []
 
 
+def test_lists_of_the_classes_that_occur_are_united(root):
+    def only(index, name):  # as pylabel and globox write them
+        def change(content):
+            (kept,) = (one for one in content['categories'] if one['id'] == index)
+            content['annotations'] = [one for one in content['annotations'] if one['category_id'] == index]
+            content['categories'] = [dict(kept, id=7, name=name)]
+            for one in content['annotations']:
+                one['category_id'] = 7
+
+        return change
+
+    splits, found = judge(write(root, only(2, 'dog'), val=only(1, 'cat')))
+    for split in splits.values():
+        assert [one['name'] for one in split.content['categories']] == ['dog', 'cat']
+    assert objects(splits['train'])['0.png'][2:] == (('dog', 40, 20, 20, 20, 400),)
+    assert objects(splits['val'])['4.png'][2:] == (('cat', 10, 10, 20, 20, 400),)
+    assert 'other-classes' not in codes(found)
+    assert finding(found, 'unlearned-classes').items == ('cat',)
+
+
 @pytest.mark.parametrize('shift', [-1, 1])
 def test_category_ids_of_another_origin_are_refused(root, shift):
     def change(content):
@@ -230,6 +251,21 @@ def test_a_mask_of_another_size_gives_no_box(root):
 
     found = judge(write(root, turn))[1]
     assert ('annotations without a valid bbox', 8) in [(one.text, len(one.items)) for one in found]
+
+
+def test_tags_of_whole_images_are_no_classes(root):
+    box = '<box label="cat" xtl="10" ytl="10" xbr="30" ybr="30"/><tag label="day"/>'
+    labels = '<label><name>cat</name></label><label><name>day</name><type>tag</type></label>'
+    for split, first in (('train', 0), ('val', 4)):
+        images = ''.join(f'<image name="{n}.png" width="96" height="64">{box}</image>' for n in range(first, first + 4))
+        (root / split / 'annotations.xml').write_text(f'<annotations><meta>{labels}</meta>{images}</annotations>')
+    splits, found = judge(root)
+    assert [one['name'] for one in splits['train'].content['categories']] == ['cat']
+    assert objects(splits['val'])['4.png'] == (96, 64, ('cat', 10, 10, 20, 20, 400))
+    assert set(codes(found)) == {'no-mask'}
+    (root / 'train' / 'annotations.xml').write_text('<annotations><image><polygon points="1,x"/></image></annotations>')
+    with pytest.raises(Refusal, match=r"annotations.xml cannot be read: could not convert string to float: 'x'"):
+        judge(root)
 
 
 def test_rotated_boxes_of_cvat_become_upright(root):

@@ -133,6 +133,7 @@ def _plainest(paths: Sequence[Path], split: str) -> Path:
     for path in best if len(best) > 1 else ():
         check_known(path)
     if len(best) > 1:
+        _read_file(best[0], split)  # raises where it has another format, such as a file per image
         text = f'match {split} equally well: name the folder of one dataset, or rename the file that is meant to'
         raise ValueError(f'{shorten(list(map(str, best)), 3)} {text} {split}.json')
     return best[0]

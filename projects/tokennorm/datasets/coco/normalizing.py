@@ -1,13 +1,15 @@
 """COCO content in one canonical form, whatever program wrote it. The originals of changed ids are kept for output.
 
 - Ids are integers above 0, annotation ids are unique, category ids ascend and the categories of all splits have one
-  order. Ids that are so already stay; others are counted from 1, and entries keep theirs as `original_id`.
+  order. Lists that lack classes of each other are united: some programs write only the classes that occur. Ids that
+  are so already stay; others are counted from 1, and entries keep theirs as `original_id`.
 - `area`, `iscrowd` and `bbox` are derived where they are missing, and image sizes are read from the files.
 - By rules that can be allowed, repeated objects and pieces of polygons below 3 points are left out.
 
 What can be misunderstood is left as it is, for the rules to name.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from tokennorm.datasets.coco.entries import Content, Entry, id_text, is_box, is_
 from tokennorm.datasets.coco.masks import box_and_area, is_short
 from tokennorm.datasets.image_files import map_files, open_image
 from tokennorm.datasets.tally import Tally
+from tokennorm.findings import reports
 
 
 def normalize(contents: Mapping[str, Content], folders: Mapping[str, Path]) -> dict[str, Content]:
@@ -25,9 +28,32 @@ def normalize(contents: Mapping[str, Content], folders: Mapping[str, Path]) -> d
         contents: Content of the COCO file of each split. A content that is canonical already is returned itself.
         folders: Folder of the images of each split.
     """
-    first = next(iter(contents.values()))
-    order = list(dict.fromkeys(map(name_of, first['categories'])))
+    order = _order_of_classes(contents)
     return {name: _normalize(name, content, folders[name], order) for name, content in contents.items()}
+
+
+def _order_of_classes(contents: Mapping[str, Content]) -> list[str]:
+    """The names of the first split's classes, then those of other splits that lack some of these."""
+    first, *others = [[name_of(one) for one in content['categories']] for content in contents.values()]
+    order = dict.fromkeys(first)
+    for split, names in zip(list(contents)[1:], others, strict=True):
+        missing, extra = [name for name in first if name not in names], [name for name in names if name not in first]
+        if missing and extra:
+            order |= dict.fromkeys(extra)
+            spelled = set(map(_letters, missing)) & set(map(_letters, extra))
+            if spelled or not all(map(_lists_what_occurs, (contents[split], next(iter(contents.values()))))):
+                items = [f'without {name!a}' for name in missing] + [f'with {name!a}' for name in extra]
+                reports('other-classes', split, items=items)
+    return list(order)
+
+
+def _letters(name: str) -> str:
+    return re.sub(r'\W', '', name.casefold())
+
+
+def _lists_what_occurs(content: Content) -> bool:
+    used = {id_text(one.get('category_id')) for one in content['annotations']}
+    return all(id_text(one.get('id')) in used for one in content['categories'])
 
 
 def _normalize(split: str, content: Content, folder: Path, order: Sequence[str]) -> Content:

@@ -126,13 +126,6 @@ OF_SPLIT: dict[str, Callable[[Columns], list[str]]] = {
 # ---- which classes of another split than the first a rule is about ----
 
 
-def other_classes(first: Columns, other: Columns) -> list[str]:
-    """The classes of each split that the other lacks, if it lacks some of the first."""
-    names, theirs = first.objects_by_class, other.objects_by_class
-    missing, extra = [name for name in names if name not in theirs], [name for name in theirs if name not in names]
-    return [f'without {name!a}' for name in missing] + [f'with {name!a}' for name in extra if missing]
-
-
 def extra_classes(first: Columns, other: Columns) -> list[str]:
     """The classes that only the other split has, if it has all of the first."""
     names, theirs = first.objects_by_class, other.objects_by_class
@@ -149,7 +142,6 @@ def unlearned_classes(first: Columns, other: Columns) -> list[str]:
 
 
 OF_CLASSES: dict[str, Callable[[Columns, Columns], list[str]]] = {
-    'other-classes': other_classes,
     'extra-classes': extra_classes,
     'unlearned-classes': unlearned_classes,
 }

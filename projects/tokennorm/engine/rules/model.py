@@ -70,8 +70,8 @@ def _(built: Built) -> Lines:
 @rule('built', 'anchor-strides')
 def _(built: Built) -> Lines:
     info, (head, strides) = _feature_info(built.model), _strides(built.model)
-    is_padded = all(stride & (stride - 1) == 0 for stride in strides)  # SSD300 is not
-    if info and strides and is_padded and getattr(built.model, 'neck', None) is not None:
+    powers = all(isinstance(stride, int) and stride & (stride - 1) == 0 for stride in strides)  # not of SSD, YOLACT
+    if info and strides and powers and getattr(built.model, 'neck', None) is not None:
         side = 4 * math.lcm(*strides, *(entry['reduction'] for entry in info))
         maps = _neck_maps(built.model, side)
         if not isinstance(maps, Exception) and (of_maps := [side // out.shape[-1] for out in maps]) != strides:
