@@ -217,7 +217,12 @@ def test_config_follows_hardware_and_annotations(boxes, demo_data, package, has_
 def test_masks_must_be_in_every_split(tmp_path):
     make_shapes_dataset(tmp_path, num_train=4, num_val=2, image_size=64)
     edit(tmp_path, 'val', lambda content: content['annotations'][0].pop('segmentation'))
-    assert choose_config(str(tmp_path), 'pvt-t')[0] == 'retinanet_pvt-t_fpn_1x_coco'
+    name, reason = choose_config(str(tmp_path), 'pvt-t')
+    assert name == 'retinanet_pvt-t_fpn_1x_coco'
+    objects = sum(len(split.content['annotations']) for split in find_splits(tmp_path).values())
+    assert f'the data has boxes (of {objects} objects {objects - 1} have masks, {objects - 1} usable ones' in reason
+    edit(tmp_path, 'val', lambda content: content['annotations'][1].update(segmentation=[[1, 2]]))
+    assert f'{objects - 1} have masks, {objects - 2} usable' in choose_config(str(tmp_path), 'pvt-t')[1]
 
 
 def test_dtn_is_the_default_of_pvt_mini_only(boxes, package):

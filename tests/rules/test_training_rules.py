@@ -25,7 +25,7 @@ from torch.utils.data import ConcatDataset
 
 from tests.helpers.handmade_onnx import SeesPadding
 from tests.helpers.recipes import build_recipe, copy_of, findings_of, judge, sets
-from tokennorm.checkpoints import Checkpoint
+from tokennorm.checkpoints import Checkpoint, read_checkpoint
 from tokennorm.config.reading import read_config
 from tokennorm.engine.resume.schedule import use_settings_of_run
 from tokennorm.engine.rules import RULES, verify
@@ -96,6 +96,14 @@ def checkpoint(resume=True, split='train', load_from='a.pth', **content):
             (split,),
         )
         built.cfg.update(resume=resume, load_from=load_from)
+
+    return change
+
+
+def reads(value):
+    def change(built):
+        torch.save(dict(state_dict={'a.weight': torch.ones(2), 'a.mask': value}), built.folder / 'a.pth')
+        read_checkpoint(built.folder / 'a.pth')
 
     return change
 
@@ -445,6 +453,9 @@ CASES = [
     ('padded-detections', FIRES, exported(pixels=1.5)),
     ('padded-detections', QUIET, exported(score=0.01)),
     ('padded-detections', QUIET, exported(pixels=0.5)),
+    ('non-finite-weights', FIRES, reads(torch.tensor([0.0, torch.nan]))),
+    ('non-finite-weights', QUIET, reads(torch.tensor([0.0, -torch.inf]))),  # a mask of attention
+    ('non-finite-weights', QUIET, reads(torch.tensor([3e38, 3e38, -3e38]))),  # the sum overflows
     ('other-optimizer', FIRES, resumed(2, lr=0.1)),
     ('other-optimizer', FIRES, resumed(1, lr=0.1, betas=(0.9, 0.99))),
     ('other-optimizer', QUIET, resumed(1, lr=0.2, momentum=0.9)),

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tokennorm.findings.data_rules import DATA_RULES
 from tokennorm.findings.rule import Rule, Severity
 from tokennorm.findings.training_rules import TRAINING_RULES
-from tokennorm.messages import UserError, did_you_mean, shorten
+from tokennorm.messages import UserError, did_you_mean, findings_of_command, shorten
 from tokennorm.ranks import print_once
 
 RULES: dict[str, Rule] = {rule.code: rule for rule in (*DATA_RULES, *TRAINING_RULES)}
@@ -158,29 +157,30 @@ class _AtOnce(Findings):
             self._found, self._shown = [], 0
 
 
-_current: ContextVar[Findings] = ContextVar('findings', default=_AtOnce())  # noqa: B039
+_OUTSIDE = _AtOnce()
 
 
 @contextmanager
 def judging(findings: Findings) -> Iterator[Findings]:
     """Makes `reports` add to these findings within the context, as `warnings.catch_warnings` does with warnings."""
-    token = _current.set(findings)
+    token = findings_of_command.set(findings)
     try:
         yield findings
     finally:
-        _current.reset(token)
+        findings_of_command.reset(token)
 
 
 @contextmanager
 def collected() -> Iterator[Findings]:
     """The findings of the command that runs. Outside of any command it collects, too, instead of raising at once."""
-    with judging(Findings()) if isinstance(current(), _AtOnce) else nullcontext(current()) as findings:
+    with judging(Findings()) if current() is _OUTSIDE else nullcontext(current()) as findings:
         yield findings
 
 
 def current() -> Findings:
     """Returns the findings of the command that runs."""
-    return _current.get()
+    findings = findings_of_command.get()
+    return _OUTSIDE if findings is None else findings
 
 
 def reports(code: str, where: str = '', text: str = '', items: Iterable[str] = ()) -> bool:

@@ -15,7 +15,7 @@ from tokennorm.config.detectors import written_configs
 from tokennorm.config.paths import config_files
 from tokennorm.config.reading import drop_variables, read_config
 from tokennorm.config.tree import evaluators, is_classifier, loaders
-from tokennorm.datasets.coco.inspection import all_have_masks
+from tokennorm.datasets.coco.inspection import count_masks
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.evaluation.batches import use_batches_of_one_size
 from tokennorm.messages import UserError, did_you_mean
@@ -48,9 +48,12 @@ def choose_config(
     (masks) on a GPU; on a CPU EfficientNet-Lite0, or PVT-mini without the package of its weights. Only PVT-mini has DTN
     by default: its pretrained weights gain AP with it (docs/study/pretrain_and_detect.md).
     """
-    masks, stem = all_have_masks(splits), stem or 'plain'
+    (objects, given, usable), stem = count_masks(splits), stem or 'plain'
+    masks = 0 < usable == objects
     annotations = 'masks' if masks else 'boxes'
     reason = f'the data has {annotations}'
+    if given and not masks:
+        reason += f' (of {objects} objects {given} have masks, {usable} usable ones: `tokennorm check --masks`)'
     if model is None and has_gpu:
         model, reason = 'swin-t' if masks else 'pvtv2-b2', f'{reason}, and there is a GPU'
     elif model is None:

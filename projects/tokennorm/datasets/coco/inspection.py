@@ -56,12 +56,15 @@ def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) ->
     return Inspection(_table(columns), max(int(data.objects.max()) for data in columns))
 
 
-def all_have_masks(splits: Mapping[str, CocoSplit]) -> bool:
-    """Returns whether there are objects, and each has a segmentation that training and evaluation can use."""
+def count_masks(splits: Mapping[str, CocoSplit]) -> tuple[int, int, int]:
+    """Returns the number of objects, of those with a segmentation, and of those with a usable one.
+
+    Without valid entries all are 0.
+    """
     if any(True for split in splits.values() for _ in faults_of_entries(split.content)):
-        return False
-    columns = [split.columns for split in splits.values()]
-    return all((data.mask == '').all() for data in columns) and any((~data.crowd).any() for data in columns)
+        return 0, 0, 0
+    codes = np.concatenate([split.columns.mask for split in splits.values()])
+    return len(codes), int((codes != 'no-mask').sum()), int((codes == '').sum())
 
 
 # ---- entries ----
