@@ -4,8 +4,8 @@
 
 It trains for one epoch, by default on 6 generated images, and prints how many modules and functions were entered, how
 often, and how often a module called another one: until the runner is built, until it is, until the first iteration,
-and until the end with the report. Calls of generators count each time they resume. A change of the config belongs to
-the innermost function of the package that was running.
+and until the end with the report. Imports do not count, and calls of generators count each time they resume. A change
+of the config belongs to the innermost function of the package that was running.
 """
 
 import argparse
@@ -15,10 +15,9 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from experiments.shapes import make_shapes_dataset
-from tokennorm.plan import Plan
-
 import tokennorm
+from experiments.shapes import make_shapes_dataset
+from tokennorm.plan.changes import Plan
 
 PACKAGE = str(Path(tokennorm.__file__).parent) + os.sep
 STAGES = {  # by file, function and event
@@ -33,7 +32,8 @@ class Trace:
 
     def __init__(self) -> None:
         self.functions, self.moves, self.rows, self.changes = Counter(), 0, {}, Counter()
-        self.stack, self.config, self.before = [], None, ''
+        self.stack, self.config, self.before = [], None, {}
+        self.importing = 0  # modules that are being imported
 
     def __call__(self, frame, event, _) -> None:
         code = frame.f_code
@@ -41,7 +41,9 @@ class Trace:
             key = '/'.join(Path(code.co_filename).parts[-2:]), code.co_name, event
             if key in STAGES:
                 self.note(STAGES[key])
-        if event not in ('call', 'return') or not code.co_filename.startswith(PACKAGE):
+        if event in ('call', 'return') and code.co_name == '<module>':
+            self.importing += 1 if event == 'call' else -1
+        if self.importing or event not in ('call', 'return') or not code.co_filename.startswith(PACKAGE):
             return
         self.find_change()
         place = code.co_filename.removeprefix(PACKAGE), code.co_qualname

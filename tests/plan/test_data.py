@@ -16,8 +16,8 @@ from tokennorm.datasets.finding import find_splits
 from tokennorm.engine.rules import Built, verify
 from tokennorm.findings import Findings, Refusal, judging
 from tokennorm.messages import UserError
-from tokennorm.plan import Plan
 from tokennorm.plan.anchor_fit import anchor_fit
+from tokennorm.plan.changes import Plan
 from tokennorm.plan.data import choose_image_size, fit_limits, limit_detections, use_coco_splits, use_data_folder
 from tokennorm.plan.image_size import short_side
 

@@ -34,7 +34,7 @@ from tokennorm.findings import Findings, Refusal, judging
 from tokennorm.findings.training_rules import TRAINING_RULES
 from tokennorm.layers.layer_norm_2d import LayerNorm2d
 from tokennorm.norms import GroupNorm
-from tokennorm.plan import Plan, Rank
+from tokennorm.plan.changes import Plan, Rank
 from tokennorm.plan.data import fit_or_describe_anchors, resize_images
 from tokennorm.plan.schedule import fit_schedule
 
@@ -497,13 +497,14 @@ def built(recipe, tmp_path, monkeypatch):
 
 def found_by(code, change, built, **more):
     """The findings of one rule after a change, which reports itself where no rule looks at what was built."""
+    refused = ()
     with judging(Findings(**more)) as found:
         try:
             change(built)
         except Refusal as refusal:
-            found._found += refusal.findings
+            refused = refusal.findings
         judge(code, built)
-    return [one for one in found if one.code == code]
+    return [one for one in (*found, *refused) if one.code == code]
 
 
 @pytest.mark.parametrize(('code', 'fires', 'change'), CASES, ids=[f'{code}-{fires}' for code, fires, _ in CASES])

@@ -62,7 +62,7 @@ def _check_finite(content: Any, source: str) -> None:
             raise CheckpointError(f'{text}: {shorten(names, 3)}. Its training diverged, or the file is damaged')
         findings.add('non-finite-weights', '', text, names)
         findings.show()
-        findings.stop(masks=False)
+        findings.stop()
 
 
 def is_usable(name: str, value: Tensor) -> bool:

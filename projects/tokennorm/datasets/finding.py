@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,33 +20,28 @@ from tokennorm.datasets.unread import CONVERTERS, OtherFormatError, check_known
 from tokennorm.datasets.voc import find_voc
 from tokennorm.datasets.yolo import find_yolo
 from tokennorm.files import cache_directory, write_atomically
-from tokennorm.findings import Finding, Findings, Refusal, current, judging, reports
+from tokennorm.findings import Finding, Refusal, collected, reports
 from tokennorm.messages import shorten, user_errors
 
 
-def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> dict[str, CocoSplit]:
+def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'), where: str = '') -> dict[str, CocoSplit]:
     """The splits of a detection dataset by name, in canonical COCO form.
 
     The root is a folder, or the `data.yaml` of a YOLO dataset. COCO takes precedence over other formats, but for files
-    of val or test beside YOLO labels of train. What is found about the data is reported.
+    of val or test beside YOLO labels of train. What is found about the data is reported. `where` names the option in an
+    error.
 
     Raises:
         Refusal: if there is no dataset, a needed split is missing, or a file cannot be read.
     """
     root = Path(os.path.expanduser(root))
-    with judging(Findings(current().allowed)) as found:
+    with collected() as found:
         try:
-            splits = in_canonical_form(_read(root, needed), root)
-        except Refusal as error:
-            raise Refusal([*found.of('error'), *error.findings]) from error
+            return in_canonical_form(_read(root, needed), root)
         except (ValueError, OSError) as error:
             codes = {OtherFormatError: 'unread-format', FileNotFoundError: 'missing-split'}
             code = next((code for kind, code in codes.items() if isinstance(error, kind)), 'unreadable-data')
-            raise Refusal([*found.of('error'), Finding(code, 'error', '', str(error))]) from error
-    for one in found:
-        reports(one.code, one.where, one.text, one.items)
-    notes = {name: [one.text for one in found if one.where in (name, '')] for name in splits}
-    return {name: replace(split, notes=notes[name]) for name, split in splits.items()}
+            raise Refusal([*found.of('error'), Finding(code, 'error', where, str(error))]) from error
 
 
 def _read(root: Path, needed: Sequence[str]) -> dict[str, ReadSplit]:

@@ -1,6 +1,6 @@
 """A config under changes: who changed which entry, why, and who may change it after that."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -85,7 +85,8 @@ class Plan:
         self.steps: list[Step] = []
         self._options = dict(options or {})
         check_options(cfg, options)
-        self._set([path for path in self._options if _exists(cfg._cfg_dict, path)])
+        with self.step(Rank.USER, '--cfg-options', show=False):
+            self._merge([path for path in self._options if _exists(cfg._cfg_dict, path)])
 
     @property
     def changes(self) -> list[Change]:
@@ -106,7 +107,9 @@ class Plan:
         yield
         changed = [path for path in self._options if _at(self.cfg._cfg_dict, path) != _at(before, path)]
         self._merge([path for path in changed if _exists(self.cfg._cfg_dict, path)])
-        self._record(before, rank, why, show)
+        differences = _differences(before, self.cfg._cfg_dict.to_dict())
+        changes = [Change(keys, new, old, rank, why) for keys, old, new in differences]
+        self.steps.append(Step(rank, why, show, changes))
 
     def set(self, path: str, value: Any, rank: Rank, why: str, show: bool = True) -> bool:
         """Sets an entry, and returns whether it has; not where the user has set it, or something in it."""
@@ -121,24 +124,14 @@ class Plan:
 
         Then the changes are printed, a line per decision.
         """
-        self._set(list(self._options))
+        with self.step(Rank.USER, '--cfg-options', show=False):
+            self._merge(self._options)
         if not self.quiet:
             print_once(*filter(None, (step.line(self.cfg) for step in self.steps if step.shows)))
 
-    def _set(self, paths: Sequence[str]) -> None:
+    def _merge(self, paths: Iterable[str]) -> None:
         """Sets entries of the user."""
-        before = deepcopy(self.cfg._cfg_dict.to_dict())
-        self._merge(paths)
-        self._record(before, Rank.USER, '--cfg-options', show=False)
-
-    def _merge(self, paths: Sequence[str]) -> None:
-        for path in paths:
-            merge_options(self.cfg, {path: self._options[path]})
-
-    def _record(self, before: Mapping[str, Any], rank: Rank, why: str, show: bool) -> None:
-        differences = _differences(before, self.cfg._cfg_dict.to_dict())
-        changes = [Change(keys, new, old, rank, why) for keys, old, new in differences]
-        self.steps.append(Step(rank, why, show, changes))
+        merge_options(self.cfg, {path: self._options[path] for path in paths})
 
 
 def _paths(options: Mapping[str, Any], name: str = '') -> Iterator[str]:

@@ -27,9 +27,9 @@ class Inspection:
     table: str = ''  # names and counts, Markdown
     most_objects: int = 0  # number of objects in the image that has most
 
-    def lines(self, findings: Findings, masks: bool = True) -> list[str]:
-        """Returns the table and the findings of the command, with or without those about masks only."""
-        return ['', *([self.table, ''] if self.table else []), findings.text(masks) or 'No problems found.', '']
+    def lines(self, findings: Findings) -> list[str]:
+        """Returns the table and the findings of the command."""
+        return ['', *([self.table, ''] if self.table else []), findings.text() or 'No problems found.', '']
 
 
 def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) -> Inspection:
