@@ -25,7 +25,7 @@ from tokennorm.engine.resume.training_state import make_resumable, restart_epoch
 from tokennorm.engine.rules import Built, verify
 from tokennorm.environment import check_mmcv_ops
 from tokennorm.files import as_json, make_output_dir
-from tokennorm.findings import current
+from tokennorm.findings import collected, current
 from tokennorm.messages import UserError
 from tokennorm.plan.data import limit_detections
 
@@ -72,6 +72,7 @@ class Runner(mmengine.runner.Runner):
             self.call_hook('on_exit')
 
 
+@collected()
 def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | None = None) -> Runner:
     """Builds the runner of a config, and applies the rules about recipes: before, to what was built, and to samples.
 

@@ -142,22 +142,6 @@ class Findings:
             raise Refusal(errors, before)
 
 
-class _AtOnce(Findings):
-    """Outside of any command: an error is raised where it is found, anything else is printed."""
-
-    def add(self, code: str, where: str = '', text: str = '', items: Iterable[str] = ()) -> bool:
-        try:
-            stands = super().add(code, where, text, items)
-            self.show()
-            self.stop()
-            return stands
-        finally:
-            self._items, self._shown = {}, set()
-
-
-_OUTSIDE = _AtOnce()
-
-
 @contextmanager
 def judging(findings: Findings) -> Iterator[Findings]:
     """Makes `reports` add to these findings within the context, as `warnings.catch_warnings` does with warnings."""
@@ -171,8 +155,8 @@ def judging(findings: Findings) -> Iterator[Findings]:
 @contextmanager
 def collected() -> Iterator[Findings]:
     """The findings of the command that runs. Outside of any command they are shown, and errors raised, in the end."""
-    if current() is not _OUTSIDE:
-        yield current()
+    if (of_command := findings_of_command.get()) is not None:
+        yield of_command
         return
     with judging(Findings()) as findings:
         yield findings
@@ -181,14 +165,15 @@ def collected() -> Iterator[Findings]:
 
 
 def current() -> Findings:
-    """Returns the findings of the command that runs."""
-    findings = findings_of_command.get()
-    return _OUTSIDE if findings is None else findings
+    """Returns the findings of the command that runs, none outside of any command."""
+    of_command = findings_of_command.get()
+    return Findings() if of_command is None else of_command
 
 
 def reports(code: str, where: str = '', text: str = '', items: Iterable[str] = ()) -> bool:
-    """`Findings.add` of the command that runs."""
-    return current().add(code, where, text, items)
+    """`Findings.add` of the command that runs; outside of any command it is shown, or an error raised, at once."""
+    with collected() as findings:
+        return findings.add(code, where, text, items)
 
 
 def refuse(code: str, text: str = '', where: str = '') -> NoReturn:
