@@ -17,7 +17,10 @@ def without_dialect(split: str, content: Content) -> Content:
     if _has_group(categories, entries) and reports('category-group', split, items=[name_of(categories[0])]):
         content = {**content, 'categories': categories[1:]}
     of_supervision = {one.get('supercategory') for one in categories} == {'common-objects'}
-    changes = [_turned(one, split) | _single(one, of_supervision, split) for one in entries]
+    changes = [
+        _turned(one, split) | _single(one, of_supervision, split) if one.get('attributes') or one.get('iscrowd') else {}
+        for one in entries
+    ]
     if any(changes):
         changed = [{**one, **new} if new else one for one, new in zip(entries, changes, strict=True)]
         content = {**content, 'annotations': changed}

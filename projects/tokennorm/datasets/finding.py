@@ -14,7 +14,7 @@ from typing import Any
 from tokennorm.datasets.coco.folder import annotation_files, find_coco
 from tokennorm.datasets.coco.normalizing import normalize
 from tokennorm.datasets.dialects import without_dialect
-from tokennorm.datasets.image_files import is_image, left_out, list_files
+from tokennorm.datasets.image_files import is_image, left_out, list_files, suffix_of
 from tokennorm.datasets.splits import CocoSplit, ReadSplit, no_garbage_collection
 from tokennorm.datasets.unread import CONVERTERS, OtherFormatError, check_known
 from tokennorm.datasets.voc import find_voc
@@ -115,13 +115,14 @@ def _report_left_out(splits: Mapping[str, ReadSplit], files: Sequence[Path]) -> 
     """Reports files of other formats, and images next to those of the splits that none of these has."""
     if others := left_out(files):
         reports('unread-files', '', f'files of formats that are not read: {others}')
+    if any(split.has_list for split in splits.values()):
+        return
     used = {
-        os.path.normpath(split.image_dir / str(image.get('file_name')))
+        os.path.normpath(os.path.join(split.image_dir, str(image.get('file_name'))))
         for split in splits.values()
         for image in split.content['images']
     }
-    places = {(os.path.dirname(path), os.path.splitext(path)[1].lower()) for path in used}  # others may be masks
+    places = {(os.path.dirname(path), suffix_of(path)) for path in used}  # others may be masks
     others = {os.path.normpath(path) for path in files if is_image(path)} - used
-    unlisted = sorted(path for path in others if (os.path.dirname(path), os.path.splitext(path)[1].lower()) in places)
-    if unlisted and not any(split.has_list for split in splits.values()):
+    if unlisted := sorted(path for path in others if (os.path.dirname(path), suffix_of(path)) in places):
         reports('unlisted-image', ' and '.join(splits), items=map(os.path.basename, unlisted))

@@ -142,7 +142,7 @@ def _derived(one: Entry, size: Any, split: str, label: str) -> Entry:
         mask = new['segmentation'] = [piece for piece in mask if not is_short(piece)]
     if one.get('iscrowd') not in (0, 1):
         new['iscrowd'] = int(str(one.get('iscrowd')).lower() in ('1', 'true'))
-    needs_box = box in (None, []) or (is_box(box) and not any(box))
+    needs_box = not box or (isinstance(box, list) and not any(box) and is_box(box))
     needs_area = area is None or (is_number(area) and area <= 0)
     measured = box_and_area(mask, size) if size and (needs_box or needs_area) else None
     if needs_box and measured:
