@@ -160,5 +160,5 @@ def export(
         say('\n'.join(lines))
         advice = '; calibrate with more images, or leave out --int8' * int8 + '; leave out --fp16' * fp16
         raise UserError(f'--verify: {out} is written, and its AP is not that of PyTorch{advice}')
-    found.stop(masks=False)
+    found.stop()
     return replace(result, exported_ap=exported.aps, pytorch_ap=pytorch.aps)
