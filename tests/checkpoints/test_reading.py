@@ -17,6 +17,7 @@ from tests.helpers.weights import randomize
 from tokennorm.checkpoints import Checkpoint, CheckpointError, read_checkpoint, read_state_dict
 from tokennorm.checkpoints.reading import _read_for_mmengine, keep_mmengine_from_unpickling
 from tokennorm.checkpoints.writing import to_bytes
+from tokennorm.findings import Findings, Refusal, judging
 
 DAMAGED = {
     'half a header': (to_bytes(dict(state_dict={'a': torch.ones(9)}), '.safetensors')[:60], 'invalid header length'),
@@ -210,7 +211,7 @@ def test_weights_that_are_not_finite_are_named(tmp_path, value, dtype):
 def test_every_kind_of_checkpoint_is_looked_at(tmp_path, content, name):
     torch.save(content, tmp_path / 'a.pth')
     for read in (Checkpoint.read, read_checkpoint, read_state_dict, _read_for_mmengine):
-        with pytest.raises(CheckpointError, match=rf'tensors: {name}\. .* TOKENNORM_NON_FINITE=allow'):
+        with pytest.raises(CheckpointError, match=rf'tensors: {name}\. Its training diverged'):
             read(tmp_path / 'a.pth')
 
 
@@ -245,7 +246,11 @@ def test_values_that_are_infinite_on_purpose_stay_quiet(tmp_path, more):
     assert read_checkpoint(tmp_path / 'a.pth')['state_dict'].keys() == (planted(0) | more).keys()
 
 
-def test_a_user_may_read_weights_that_are_not_finite(tmp_path, monkeypatch):
+def test_a_user_may_read_weights_that_are_not_finite(tmp_path, capsys):
     torch.save(dict(state_dict=planted(NAN)), tmp_path / 'a.pth')
-    monkeypatch.setenv('TOKENNORM_NON_FINITE', 'allow')
-    assert read_checkpoint(tmp_path / 'a.pth')['state_dict']['head.weight'].isnan().sum() == 1
+    with judging(Findings(['non-finite-weights'])):
+        assert read_checkpoint(tmp_path / 'a.pth')['state_dict']['head.weight'].isnan().sum() == 1
+    assert '1 of ' in capsys.readouterr().out
+    with judging(Findings()), pytest.raises(Refusal) as refusal:
+        read_checkpoint(tmp_path / 'a.pth')
+    assert [(one.code, one.items) for one in refusal.value.findings] == [('non-finite-weights', ('head.weight',))]

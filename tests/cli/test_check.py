@@ -17,7 +17,7 @@ from tests.helpers.folders import write_yolo
 from tokennorm.cli.check import main as check
 from tokennorm.datasets.image_files import list_images
 from tokennorm.engine.rules import Built, verify
-from tokennorm.plan import Plan
+from tokennorm.plan.changes import Plan
 from tokennorm.plan.data import use_data_folder
 
 THREE = ['cat', 'dog', 'owl']

@@ -200,7 +200,7 @@ def test_a_yaml_file_without_splits_has_the_usual_folders(root, inner):
     splits, found = judge(root)
     assert [len(objects(splits[name])) for name in ('train', 'val')] == [4, 4]
     assert objects(splits['val'])['4.png'] == (96, 64, ('cat', 10, 10, 20, 20, pytest.approx(400, abs=0.01)))
-    assert found.of('error', masks=False) == []
+    assert found.of('error') == []
 
 
 def test_labels_without_an_image_are_named(root):

@@ -25,12 +25,14 @@ def test_lines_have_place_items_and_code():
         reports('zero-instance-category', 'val', items=['bus'])
         reports('no-mask', 'val')
     error, warning = 'boxes reach beyond their image', 'warning: val: classes without an example: bus'
-    lines = found.text(masks=False).splitlines()
+    lines = found.text().splitlines()
     assert lines[0].startswith(f'ERROR: train: {error}')
     assert '2 (a, b). Convert the boxes' in lines[0]
     assert lines[0].endswith('[bbox-as-corners; if it is right: --allow bbox-as-corners]')
     assert lines[1:] == [f'{warning} [zero-instance-category]']
-    assert 'no-mask' in found.text(masks=True)
+    assert 'no-mask' not in found.text()
+    found.masks = True
+    assert 'no-mask' in found.text()
 
 
 def test_errors_stop_together(capsys):
@@ -40,7 +42,7 @@ def test_errors_stop_together(capsys):
         reports('no-mask', 'train')
         found.show()
         with pytest.raises(Refusal) as refusal:
-            found.stop(masks=False)
+            found.stop()
         found.show()
     assert [one.code for one in refusal.value.findings] == ['bbox-as-corners']
     assert capsys.readouterr().out == 'warning: val: classes without an example: bus [zero-instance-category]\n'

@@ -4,7 +4,7 @@ import pytest
 from mmengine.config import Config
 
 from tokennorm.messages import UserError
-from tokennorm.plan import Plan, Rank
+from tokennorm.plan.changes import Plan, Rank
 
 
 def config():

@@ -16,8 +16,8 @@ from tokennorm.datasets.finding import find_splits
 from tokennorm.engine.rules import Built, verify
 from tokennorm.findings import Findings, Refusal, judging
 from tokennorm.messages import UserError
-from tokennorm.plan import Plan
 from tokennorm.plan.anchor_fit import anchor_fit
+from tokennorm.plan.changes import Plan
 from tokennorm.plan.data import choose_image_size, fit_limits, limit_detections, use_coco_splits, use_data_folder
 from tokennorm.plan.image_size import short_side
 
@@ -162,7 +162,7 @@ def test_small_images_are_those_with_short_sides():
     images = [dict(width=400, height=100), dict(width=100, height=900)]
     choose_image_size(plan := Plan(anchors_config()), dict(images=images), None)
     assert short_side(plan.cfg) == 192
-    assert plan.steps[-1].why == 'short side of the images 192 pixels (recipe: 800)'
+    assert plan.changes[-1].why == 'short side of the images 192 pixels (recipe: 800)'
 
 
 @pytest.mark.parametrize(

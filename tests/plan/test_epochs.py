@@ -9,7 +9,8 @@ from tests.helpers.configs import small_config
 from tokennorm.config.paths import config as config_path
 from tokennorm.config.tree import walk
 from tokennorm.messages import UserError
-from tokennorm.plan import Plan, recipe
+from tokennorm.plan import recipe
+from tokennorm.plan.changes import Plan
 from tokennorm.plan.epochs import set_epochs
 from tokennorm.plan.options import TrainOptions
 

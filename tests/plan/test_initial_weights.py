@@ -15,7 +15,8 @@ from tokennorm.commands.train import train
 from tokennorm.config.paths import config as config_path
 from tokennorm.engine import training
 from tokennorm.messages import UserError
-from tokennorm.plan import Plan, initial_weights, recipe
+from tokennorm.plan import initial_weights, recipe
+from tokennorm.plan.changes import Plan
 from tokennorm.plan.options import TrainOptions
 from tokennorm.published import PUBLISHED
 

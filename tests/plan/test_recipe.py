@@ -17,7 +17,8 @@ from tokennorm.config.paths import config as config_path
 from tokennorm.datasets.finding import find_splits
 from tokennorm.messages import UserError
 from tokennorm.norms import LocalLayerNorm
-from tokennorm.plan import Plan, initial_weights, recipe
+from tokennorm.plan import initial_weights, recipe
+from tokennorm.plan.changes import Plan
 from tokennorm.plan.options import TrainOptions
 from tokennorm.plan.recipe import apply_options, find_resumed, open_plan
 
@@ -151,9 +152,10 @@ def test_a_resumed_run_keeps_its_anchors(tmp_path):
     run, cfg = Config.fromfile(path), Config.fromfile(path)
     run.work_dir, run.model.bbox_head.anchor_generator.octave_base_scale = 'run', 1.5
     run.dump(tmp_path / path.name)
-    recipe.use_anchors_of(Plan(cfg), tmp_path)
+    options = TrainOptions(data=tmp_path)
+    recipe.use_earlier_run(Plan(cfg), tmp_path, options)
     assert cfg.model.bbox_head.anchor_generator.octave_base_scale == 1.5
-    recipe.use_anchors_of(Plan(cfg), tmp_path / 'elsewhere')  # without a config: as they are
+    recipe.use_earlier_run(Plan(cfg), tmp_path / 'elsewhere', options)  # without a config: as they are
 
 
 def test_kernels_of_local_layer_norm_train_faster():
@@ -217,7 +219,12 @@ def test_config_follows_hardware_and_annotations(boxes, demo_data, package, has_
 def test_masks_must_be_in_every_split(tmp_path):
     make_shapes_dataset(tmp_path, num_train=4, num_val=2, image_size=64)
     edit(tmp_path, 'val', lambda content: content['annotations'][0].pop('segmentation'))
-    assert choose_config(str(tmp_path), 'pvt-t')[0] == 'retinanet_pvt-t_fpn_1x_coco'
+    name, reason = choose_config(str(tmp_path), 'pvt-t')
+    assert name == 'retinanet_pvt-t_fpn_1x_coco'
+    objects = sum(len(split.content['annotations']) for split in find_splits(tmp_path).values())
+    assert f'the data has boxes (of {objects} objects {objects - 1} have masks, {objects - 1} usable ones' in reason
+    edit(tmp_path, 'val', lambda content: content['annotations'][1].update(segmentation=[[5000, 1, 2, 2, 3, 3]]))
+    assert f'{objects - 1} have masks, {objects - 2} usable' in choose_config(str(tmp_path), 'pvt-t')[1]
 
 
 def test_dtn_is_the_default_of_pvt_mini_only(boxes, package):

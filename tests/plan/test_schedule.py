@@ -9,7 +9,7 @@ from mmengine.config import Config
 from mmengine.registry import PARAM_SCHEDULERS
 
 from tokennorm.config.paths import config_files
-from tokennorm.plan import Plan
+from tokennorm.plan.changes import Plan
 from tokennorm.plan.schedule import (
     batch_of_lr,
     fit_lr,

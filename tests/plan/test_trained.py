@@ -5,7 +5,7 @@ from mmengine.config import Config
 
 from tests.helpers.configs import anchors_config
 from tokennorm.config.paths import config as config_path
-from tokennorm.plan import Plan
+from tokennorm.plan.changes import Plan
 from tokennorm.plan.image_size import set_image_size, short_side
 from tokennorm.plan.trained import note_sizes, use_trained_anchors, use_trained_size
 

@@ -39,7 +39,7 @@ ELSEWHERE = {  # modules that are tested with others of their kind
     'evaluation/results': 'evaluation/test_coco_metric',
     **{f'engine/rules/{name}': 'rules/test_training_rules' for name in ('built', 'data', 'model', 'training')},
     **dict.fromkeys(
-        ['datasets/coco/columns', 'datasets/coco/rules', 'datasets/tally', 'findings/data_rules'],
+        ['datasets/coco/columns', 'datasets/coco/rules', 'findings/data_rules'],
         'rules/test_data_rules',
     ),
     **{f'datasets/coco/{name}': 'datasets/coco/test_inspection' for name in ('entries', 'masks')},

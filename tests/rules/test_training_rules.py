@@ -25,7 +25,7 @@ from torch.utils.data import ConcatDataset
 
 from tests.helpers.handmade_onnx import SeesPadding
 from tests.helpers.recipes import build_recipe, copy_of, findings_of, judge, sets
-from tokennorm.checkpoints import Checkpoint
+from tokennorm.checkpoints import Checkpoint, read_checkpoint
 from tokennorm.config.reading import read_config
 from tokennorm.engine.resume.schedule import use_settings_of_run
 from tokennorm.engine.rules import RULES, verify
@@ -34,7 +34,7 @@ from tokennorm.findings import Findings, Refusal, judging
 from tokennorm.findings.training_rules import TRAINING_RULES
 from tokennorm.layers.layer_norm_2d import LayerNorm2d
 from tokennorm.norms import GroupNorm
-from tokennorm.plan import Plan, Rank
+from tokennorm.plan.changes import Plan, Rank
 from tokennorm.plan.data import fit_or_describe_anchors, resize_images
 from tokennorm.plan.schedule import fit_schedule
 
@@ -96,6 +96,14 @@ def checkpoint(resume=True, split='train', load_from='a.pth', **content):
             (split,),
         )
         built.cfg.update(resume=resume, load_from=load_from)
+
+    return change
+
+
+def reads(value):
+    def change(built):
+        torch.save(dict(state_dict={'a.weight': torch.ones(2), 'a.mask': value}), built.folder / 'a.pth')
+        read_checkpoint(built.folder / 'a.pth')
 
     return change
 
@@ -445,6 +453,9 @@ CASES = [
     ('padded-detections', FIRES, exported(pixels=1.5)),
     ('padded-detections', QUIET, exported(score=0.01)),
     ('padded-detections', QUIET, exported(pixels=0.5)),
+    ('non-finite-weights', FIRES, reads(torch.tensor([0.0, torch.nan]))),
+    ('non-finite-weights', QUIET, reads(torch.tensor([0.0, -torch.inf]))),  # a mask of attention
+    ('non-finite-weights', QUIET, reads(torch.tensor([3e38, 3e38, -3e38]))),  # the sum overflows
     ('other-optimizer', FIRES, resumed(2, lr=0.1)),
     ('other-optimizer', FIRES, resumed(1, lr=0.1, betas=(0.9, 0.99))),
     ('other-optimizer', QUIET, resumed(1, lr=0.2, momentum=0.9)),
@@ -486,13 +497,14 @@ def built(recipe, tmp_path, monkeypatch):
 
 def found_by(code, change, built, **more):
     """The findings of one rule after a change, which reports itself where no rule looks at what was built."""
+    refused = ()
     with judging(Findings(**more)) as found:
         try:
             change(built)
         except Refusal as refusal:
-            found._found += refusal.findings
+            refused = refusal.findings
         judge(code, built)
-    return [one for one in found if one.code == code]
+    return [one for one in (*found, *refused) if one.code == code]
 
 
 @pytest.mark.parametrize(('code', 'fires', 'change'), CASES, ids=[f'{code}-{fires}' for code, fires, _ in CASES])

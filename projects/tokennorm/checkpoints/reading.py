@@ -1,7 +1,6 @@
 """Reads checkpoints without running code from them."""
 
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,12 +15,11 @@ from tokennorm.checkpoints.finding import SAFETENSORS, URL, CheckpointError, dow
 from tokennorm.checkpoints.layouts import StateDict
 from tokennorm.checkpoints.safe_unpickle import read_data
 from tokennorm.compat import make_mmengine_read_with
-from tokennorm.messages import shorten
+from tokennorm.messages import findings_of_command, shorten
 
 _DAMAGED = ('PytorchStreamReader', 'Unsupported operand', 'EOFError', 'KeyError', 'IndexError')  # in torch's errors
 WRAPPERS = ('state_dict', 'model')
 EMA = 'ema_state_dict'  # of mmengine's EMAHook
-NON_FINITE = 'TOKENNORM_NON_FINITE'  # environment variable: 'allow' reads weights that are not finite
 _NEVER_INFINITE = ('weight', 'bias', 'running_mean', 'running_var', 'gamma', 'beta')
 _FOREIGN = {  # first bytes of files that are often given in place of a checkpoint
     b'\xff\xd8\xff': 'a JPEG image',
@@ -36,7 +34,7 @@ def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
 
     A `.safetensors` file becomes `dict(state_dict=..., meta=...)`, as a runner's checkpoint has it. In a pickled file,
     objects of other classes are read as dicts; `map_location` is torch's. A file that is not a checkpoint, a URL that
-    cannot be reached, and weights that are not finite raise `CheckpointError`.
+    cannot be reached, and weights that are not finite raise `CheckpointError`; a command may allow the latter.
     """
     source = find_checkpoint(checkpoint)
     path = download(source) if source.startswith(URL) else Path(source)
@@ -44,13 +42,12 @@ def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
         source += f' (saved as {path}; delete that to fetch it again)'
     is_safetensors = path.suffix == SAFETENSORS
     content = _read_safetensors(path, source) if is_safetensors else _read_pickle(path, source, map_location)
-    if os.environ.get(NON_FINITE) != 'allow':
-        _check_finite(content, source)
+    _check_finite(content, source)
     return content
 
 
 def _check_finite(content: Any, source: str) -> None:
-    """Raises `CheckpointError` for weights that are NaN or infinite: a detector with them finds nothing, silently."""
+    """Refuses weights that are NaN or infinite: a detector with them finds nothing, silently. Commands have a rule."""
     weights = next((content[name] for name in WRAPPERS if name in content), content) if _is_dict(content) else {}
     averages = content.get(EMA, {}) if _is_dict(content) else {}
     tensors = [
@@ -60,11 +57,12 @@ def _check_finite(content: Any, source: str) -> None:
         if isinstance(value, Tensor)
     ]
     if names := [name for name, value in tensors if not is_usable(name, value)]:
-        raise CheckpointError(
-            f'{source} has values that are not finite, NaN or infinite, in {len(names)} of {len(tensors)} tensors: '
-            f'{shorten(names, 3)}. Its training diverged, or the file is damaged: use an earlier checkpoint. If they '
-            f'are so on purpose, set the variable {NON_FINITE}=allow'
-        )
+        text = f'{source} has values that are not finite, NaN or infinite, in {len(names)} of {len(tensors)} tensors'
+        if (findings := findings_of_command.get()) is None:
+            raise CheckpointError(f'{text}: {shorten(names, 3)}. Its training diverged, or the file is damaged')
+        findings.add('non-finite-weights', '', text, names)
+        findings.show()
+        findings.stop()
 
 
 def is_usable(name: str, value: Tensor) -> bool:

@@ -66,17 +66,17 @@ def benchmark(
     if other := [name for name in names if not name.endswith(EXPORTED)]:
         raise UserError(f'{other[0]} must be an .onnx or .xml file of `tokennorm export`')
     import_openmmlab()
+    from tokennorm.datasets.finding import find_splits
     from tokennorm.export.measure import measure
     from tokennorm.inference.detector import TorchDetector
     from tokennorm.inference.runtime import ExportedDetector, ImageError, ModelFileError
-    from tokennorm.plan.data import find_detection_data
 
     with judging(Findings(allow, strict)) as found, user_errors(ImageError, ModelFileError):
-        images = find_detection_data(data, (split,), where='--data: ')[split]
+        images = find_splits(data, (split,), where='--data')[split]
         opened = [ExportedDetector(name) for name in names]
         trained = TorchDetector(named.config, named.checkpoint, 'cpu', named.cfg_options)
         found.show()
-        found.stop(masks=False)
+        found.stop()
         if other := [name for name, file in zip(names, opened, strict=True) if file.classes != trained.classes]:
             raise UserError(f'{other[0]} has other classes than {trained.checkpoint}; name files of the same detector')
         count = len(images.content['images'])

@@ -57,7 +57,7 @@ def check(
     """
     data, out, allow = str(path_of('data', data)), path_of('--out', out), texts_of('--allow', allow)
     check_at_least_one('--num-images', num_images)
-    found = Findings(allow, strict)
+    found = Findings(allow, strict, masks)
     if is_config(data):
         return _check_config(data, allow, strict)
     check_data(data)
@@ -81,14 +81,14 @@ def check(
         for split in splits.values()
     }
     sheets = {}
-    if not found.of('error', masks):
+    if not found.of('error'):
         make_output_dir(out)
         for split in splits.values():
             sheets[split.name] = out / f'{split.name}.jpg'
             sheets[split.name].write_bytes(cv2.imencode('.jpg', contact_sheet(split, num_images))[1].tobytes())
-    lines = [*inspection.lines(found, masks)]
+    lines = [*inspection.lines(found)]
     lines += [f'{sheet}: images of {name} with their annotations' for name, sheet in sheets.items()]
-    return _result(found, masks, splits=counts, sheets=sheets, lines=lines)
+    return _result(found, splits=counts, sheets=sheets, lines=lines)
 
 
 def is_config(name: str) -> bool:
@@ -111,14 +111,14 @@ def _check_config(name: str, allow: Sequence[str], strict: bool) -> CheckResult:
     lines = []
     if absent:
         lines.append(f'note: the data of {", ".join(absent)} is not on this machine; its rules are left out')
-    return _result(found, True, without_data=absent, lines=[*lines, found.text() or 'No problems found.'])
+    return _result(found, without_data=absent, lines=[*lines, found.text() or 'No problems found.'])
 
 
-def _result(found: Findings, masks: bool, **values: Any) -> CheckResult:
+def _result(found: Findings, **values: Any) -> CheckResult:
     return CheckResult(
-        findings=tuple(one for one in found if masks or one.rule.about != 'masks'),
-        errors=tuple(str(one) for one in found.of('error', masks=False)),
-        warnings=tuple(str(one) for one in found.of('warning')),
-        mask_errors=tuple(str(one) for one in found.of('error') if one.rule.about == 'masks'),
+        findings=tuple(one for one in found if found.counts(one)),
+        errors=tuple(str(one) for one in found if one.severity == 'error' and one.rule.about != 'masks'),
+        warnings=tuple(str(one) for one in found if one.severity == 'warning'),
+        mask_errors=tuple(str(one) for one in found if one.severity == 'error' and one.rule.about == 'masks'),
         **dict(splits={}, sheets={}, without_data=()) | values,
     )

@@ -84,26 +84,26 @@ def export(
     named = name_detector(detector, checkpoint, cfg_options)
     check_output_file(out)
     import_openmmlab()
+    from tokennorm.datasets.finding import find_splits
     from tokennorm.datasets.image_files import list_images
     from tokennorm.engine.rules import Built, judge
     from tokennorm.export.detector import WholeDetector
     from tokennorm.export.writing import check_packages, describe, export_detector
     from tokennorm.inference.detector import TorchDetector
     from tokennorm.inference.runtime import ImageError, ThresholdError
-    from tokennorm.plan.data import find_detection_data
     from tokennorm.report.card import Card, report_of, write_card
 
     images = None
     with judging(Findings(allow, strict)) as found:
         if verify is not None:
-            images = find_detection_data(verify, (split,), where='--verify: ')[split]
+            images = find_splits(verify, (split,), where='--verify')[split]
         if calibrate is not None and not (calibrate.is_dir() and list_images(calibrate)):
             raise UserError(f'--calibrate: {calibrate} has no images; name a folder with some, .jpg or .png')
         check_packages(out.suffix, int8)
         trained = TorchDetector(named.config, named.checkpoint, 'cpu', named.cfg_options)
         judge('export', Built(trained.cfg, model=trained.model))
         found.show()
-        found.stop(masks=False)
+        found.stop()
     say(f'Checkpoint: {trained.description}')
     say(f'Writing {out}, which takes a minute or more')
     whole = WholeDetector(trained.model, fp16)
@@ -160,5 +160,5 @@ def export(
         say('\n'.join(lines))
         advice = '; calibrate with more images, or leave out --int8' * int8 + '; leave out --fp16' * fp16
         raise UserError(f'--verify: {out} is written, and its AP is not that of PyTorch{advice}')
-    found.stop(masks=False)
+    found.stop()
     return replace(result, exported_ap=exported.aps, pytorch_ap=pytorch.aps)

@@ -135,7 +135,7 @@ def predict(
     with user_errors(ModelFileError, ThresholdError), judging(Findings(allow, strict)) as found:
         opened = detector if is_open else _open(detector, named, device, tta)
         found.show()
-        found.stop(masks=False)
+        found.stop()
         has_thresholds = opened.recommended is not None
         source = open_sources(sources, out, every, options.drawings)
         predictor = Predictor(opened, options, source.frame_rate)

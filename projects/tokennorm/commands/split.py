@@ -54,7 +54,7 @@ def split(
         with user_errors(ValueError, OSError):  # of the user's files
             splits = find_unsplit(data)
         inspect_splits(dict(train=splits['train']), open_images=False)
-    found.stop(masks=False)
+    found.stop()
     with user_errors(ValueError, OSError, re.error):  # such as a fraction that leaves nothing
         files = split_annotations(splits, val, seed, group)
     found.show()

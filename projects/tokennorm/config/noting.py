@@ -21,26 +21,6 @@ class Noting(dict):
         """Returns the keys that nothing has asked for."""
         return [key for key in self if key not in self.asked]
 
-    def __getitem__(self, key: str) -> Any:
-        self.asked.add(key)
-        return super().__getitem__(key)
-
-    def __contains__(self, key: object) -> bool:
-        self.asked.add(str(key))
-        return super().__contains__(key)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        self.asked.add(key)
-        return super().get(key, default)
-
-    def pop(self, key: str, *default: Any) -> Any:
-        self.asked.add(key)
-        return super().pop(key, *default)
-
-    def setdefault(self, key: str, default: Any = None) -> Any:
-        self.asked.add(key)
-        return super().setdefault(key, default)
-
     def __iter__(self) -> Iterator[str]:  # Python takes dict(**noting) from the table of a dict that has none
         return iter(list(super().__iter__()))
 
@@ -57,3 +37,17 @@ class Noting(dict):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> 'Noting':
         return Noting({key: deepcopy(value, memo) for key, value in super().items()}, self.asked)
+
+
+def _noting(name: str) -> Any:
+    """A method of dict whose first argument is a key, which notes it."""
+
+    def method(self: Noting, key: str, *more: Any) -> Any:
+        self.asked.add(key)
+        return getattr(dict, name)(self, key, *more)
+
+    return method
+
+
+for name in ('__getitem__', '__contains__', 'get', 'pop', 'setdefault'):
+    setattr(Noting, name, _noting(name))

@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 from tokennorm.datasets.coco.entries import Content, Entry, as_coco
 from tokennorm.datasets.splits import SPLIT_WORDS
-from tokennorm.datasets.tally import Tally
 from tokennorm.datasets.unread import head
+from tokennorm.findings import reports
 
 
 def is_cvat(path: Path) -> bool:
@@ -29,7 +29,7 @@ def read_cvat(path: Path, split: str) -> Content:
         root = ElementTree.parse(path).getroot()
     except ElementTree.ParseError as error:
         raise ValueError(f'{path} cannot be read: {error}; export the annotations again') from error
-    nodes, subsets, tally = list(root.iter('image')), subsets_in(path), Tally(split)
+    nodes, subsets = list(root.iter('image')), subsets_in(path)
     labels = [node.findtext('name', '') for node in root.iter('label') if node.findtext('type') != 'tag']
     names = list(dict.fromkeys([*labels, *(shape.get('label', '') for node in nodes for shape in _shapes(node))]))
     ids = {name: i for i, name in enumerate(names, 1)}
@@ -38,11 +38,9 @@ def read_cvat(path: Path, split: str) -> Content:
     if subsets:
         nodes = [node for node in nodes if SPLIT_WORDS.get(node.get('subset', '').lower()) == split]
     try:
-        content = as_coco([(_image(node), list(_objects(node, ids, tally))) for node in nodes], names)
+        return as_coco([(_image(node), list(_objects(node, ids, split))) for node in nodes], names)
     except ValueError as error:  # of a number
         raise ValueError(f'{path} cannot be read: {error}; export the annotations again') from error
-    tally.report()
-    return content
 
 
 def _image(node: ElementTree.Element) -> Entry:
@@ -54,7 +52,7 @@ def _shapes(image: ElementTree.Element) -> list[ElementTree.Element]:
     return [shape for shape in image if shape.tag != 'tag']  # a class of the whole image
 
 
-def _objects(image: ElementTree.Element, ids: Mapping[str, int], tally: Tally) -> Iterator[Entry]:
+def _objects(image: ElementTree.Element, ids: Mapping[str, int], split: str) -> Iterator[Entry]:
     """The boxes and polygons of an image, with CVAT's attributes as in its COCO."""
     for shape in _shapes(image):
         category = dict(category_id=ids[shape.get('label', '')])
@@ -66,4 +64,4 @@ def _objects(image: ElementTree.Element, ids: Mapping[str, int], tally: Tally) -
             points = shape.get('points', '').split(';')
             yield category | dict(segmentation=[[float(value) for point in points for value in point.split(',')]])
         else:
-            tally('unread-shape', f'{shape.tag} of {image.get("name")}')
+            reports('unread-shape', split, items=[f'{shape.tag} of {image.get("name")}'])

@@ -8,7 +8,6 @@ import math
 from collections.abc import Sequence
 
 from tokennorm.datasets.coco.entries import Content, Entry, id_text, is_box, is_number, name_of
-from tokennorm.datasets.tally import Tally
 from tokennorm.findings import reports
 
 
@@ -18,9 +17,10 @@ def without_dialect(split: str, content: Content) -> Content:
     if _has_group(categories, entries) and reports('category-group', split, items=[name_of(categories[0])]):
         content = {**content, 'categories': categories[1:]}
     of_supervision = {one.get('supercategory') for one in categories} == {'common-objects'}
-    tally = Tally(split)
-    changes = [_turned(one, tally) | _single(one, of_supervision, tally) for one in entries]
-    tally.report()
+    changes = [
+        _turned(one, split) | _single(one, of_supervision, split) if one.get('attributes') or one.get('iscrowd') else {}
+        for one in entries
+    ]
     if any(changes):
         changed = [{**one, **new} if new else one for one, new in zip(entries, changes, strict=True)]
         content = {**content, 'annotations': changed}
@@ -39,13 +39,13 @@ def _is_of_cvat(one: Entry) -> bool:
     return isinstance(attributes := one.get('attributes'), dict) and 'occluded' in attributes
 
 
-def _turned(one: Entry, tally: Tally) -> Entry:
+def _turned(one: Entry, split: str) -> Entry:
     """The upright box around one that CVAT has rotated; that of a mask is around it already."""
     if not _is_of_cvat(one) or one.get('segmentation'):
         return {}
     angle, box = one['attributes'].get('rotation'), one.get('bbox')
     is_turned = is_number(angle) and angle and angle is not True and is_box(box)
-    if not is_turned or not tally('rotated-box', f'annotation {one.get("id")}'):
+    if not is_turned or not reports('rotated-box', split, items=[f'annotation {one.get("id")}']):
         return {}
     x, y, w, h = box
     cos, sin = abs(math.cos(math.radians(angle))), abs(math.sin(math.radians(angle)))
@@ -54,8 +54,9 @@ def _turned(one: Entry, tally: Tally) -> Entry:
     return dict(bbox=upright, attributes=one['attributes'] | {'rotation': 0}, area=None)
 
 
-def _single(one: Entry, of_supervision: bool, tally: Tally) -> Entry:
+def _single(one: Entry, of_supervision: bool, split: str) -> Entry:
     """A single object in place of a crowd of supervision or of CVAT's brush."""
     is_brush = _is_of_cvat(one) and isinstance(one.get('segmentation'), dict)
     is_crowd = str(one.get('iscrowd')).lower() in ('1', 'true') and (of_supervision or is_brush)
-    return dict(iscrowd=0) if is_crowd and tally('crowd-as-object', f'annotation {one.get("id")}') else {}
+    is_single = is_crowd and reports('crowd-as-object', split, items=[f'annotation {one.get("id")}'])
+    return dict(iscrowd=0) if is_single else {}

@@ -8,46 +8,40 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tokennorm.datasets.coco.folder import annotation_files, find_coco
 from tokennorm.datasets.coco.normalizing import normalize
 from tokennorm.datasets.dialects import without_dialect
-from tokennorm.datasets.image_files import is_image, left_out, list_files
+from tokennorm.datasets.image_files import is_image, left_out, list_files, suffix_of
 from tokennorm.datasets.splits import CocoSplit, ReadSplit, no_garbage_collection
 from tokennorm.datasets.unread import CONVERTERS, OtherFormatError, check_known
 from tokennorm.datasets.voc import find_voc
 from tokennorm.datasets.yolo import find_yolo
 from tokennorm.files import cache_directory, write_atomically
-from tokennorm.findings import Finding, Findings, Refusal, current, judging, reports
+from tokennorm.findings import Finding, Refusal, collected, reports
 from tokennorm.messages import shorten, user_errors
 
 
-def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val')) -> dict[str, CocoSplit]:
+def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'), where: str = '') -> dict[str, CocoSplit]:
     """The splits of a detection dataset by name, in canonical COCO form.
 
     The root is a folder, or the `data.yaml` of a YOLO dataset. COCO takes precedence over other formats, but for files
-    of val or test beside YOLO labels of train. What is found about the data is reported.
+    of val or test beside YOLO labels of train. What is found about the data is reported. `where` names the option in an
+    error.
 
     Raises:
         Refusal: if there is no dataset, a needed split is missing, or a file cannot be read.
     """
     root = Path(os.path.expanduser(root))
-    with judging(Findings(current().allowed)) as found:
+    with collected() as found:
         try:
-            splits = in_canonical_form(_read(root, needed), root)
-        except Refusal as error:
-            raise Refusal([*found.of('error'), *error.findings]) from error
+            return in_canonical_form(_read(root, needed), root)
         except (ValueError, OSError) as error:
             codes = {OtherFormatError: 'unread-format', FileNotFoundError: 'missing-split'}
             code = next((code for kind, code in codes.items() if isinstance(error, kind)), 'unreadable-data')
-            raise Refusal([*found.of('error'), Finding(code, 'error', '', str(error))]) from error
-    for one in found:
-        reports(one.code, one.where, one.text, one.items)
-    notes = {name: [one.text for one in found if one.where in (name, '')] for name in splits}
-    return {name: replace(split, notes=notes[name]) for name, split in splits.items()}
+            raise Refusal([*found.of('error'), Finding(code, 'error', where, str(error))]) from error
 
 
 def _read(root: Path, needed: Sequence[str]) -> dict[str, ReadSplit]:
@@ -121,13 +115,14 @@ def _report_left_out(splits: Mapping[str, ReadSplit], files: Sequence[Path]) -> 
     """Reports files of other formats, and images next to those of the splits that none of these has."""
     if others := left_out(files):
         reports('unread-files', '', f'files of formats that are not read: {others}')
+    if any(split.has_list for split in splits.values()):
+        return
     used = {
-        os.path.normpath(split.image_dir / str(image.get('file_name')))
+        os.path.normpath(os.path.join(split.image_dir, str(image.get('file_name'))))
         for split in splits.values()
         for image in split.content['images']
     }
-    places = {(os.path.dirname(path), os.path.splitext(path)[1].lower()) for path in used}  # others may be masks
+    places = {(os.path.dirname(path), suffix_of(path)) for path in used}  # others may be masks
     others = {os.path.normpath(path) for path in files if is_image(path)} - used
-    unlisted = sorted(path for path in others if (os.path.dirname(path), os.path.splitext(path)[1].lower()) in places)
-    if unlisted and not any(split.has_list for split in splits.values()):
+    if unlisted := sorted(path for path in others if (os.path.dirname(path), suffix_of(path)) in places):
         reports('unlisted-image', ' and '.join(splits), items=map(os.path.basename, unlisted))

@@ -2,7 +2,6 @@
 
 import gc
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -43,7 +42,6 @@ class CocoSplit:
     image_dir: Path  # the folder of the images; file names are relative to it
     content: Mapping[str, Any]  # the parsed annotation file
     opened: Mapping[str, ImageFile] = field(default_factory=dict)  # images that were opened, by their file names
-    notes: list[str] = field(default_factory=list)  # what was found and changed when it was read, one line each
 
     @property
     def source(self) -> str:
@@ -54,10 +52,6 @@ class CocoSplit:
     def columns(self) -> Columns:
         """The annotations as arrays."""
         return Columns(self.name, self.content)
-
-    def objects_by_class(self) -> Counter[str]:
-        """Returns the number of objects of each class, in the order of the file's categories, without crowds."""
-        return self.columns.objects_by_class
 
 
 def words_in(text: str) -> list[str]:

@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 from tokennorm.datasets.coco.entries import Entry, as_coco
 from tokennorm.datasets.image_files import is_data, is_image, list_files, read_lines
 from tokennorm.datasets.splits import SPLIT_NAMES, SPLIT_WORDS, ReadSplit
-from tokennorm.datasets.tally import Tally
 from tokennorm.findings import RULES, reports
 
 _VOC = re.compile(rb'<annotation[\s>]')  # XML of many images has <annotations>
@@ -55,7 +54,6 @@ def _read_images(
     root: Path, split: str, xmls: Sequence[Path], by_stem: Mapping[str, list[Path]]
 ) -> Iterator[tuple[Entry, list[Entry]]]:
     """The image and the objects of each XML file. Listed images without such a file are background."""
-    tally = Tally(split)
     for path in xmls:
         node = _read_xml(path) if path.is_file() else ElementTree.Element('annotation')
         name = (node.findtext('filename') or '').strip()
@@ -65,17 +63,16 @@ def _read_images(
         image = max(candidates, key=lambda one: (len(folders & {*one.parent.parts}), one.name == name), default=None)
         if image is None:
             if path.is_file() or split != 'test':
-                tally('label-without-image' if path.is_file() else 'listed-image-missing', str(path))
+                reports('label-without-image' if path.is_file() else 'listed-image-missing', split, items=[path])
             continue
         if not path.is_file():
-            tally('image-without-label', str(image))
+            reports('image-without-label', split, items=[image])
         size = {key: int(_number(node, f'size/{key}', '0')) for key in ('width', 'height')}
         size = size if all(size.values()) else {}  # some write 0; it is then read from the file
-        yield dict(file_name=str(image.relative_to(root)), **size), list(_read_objects(node, path.name, tally))
-    tally.report()
+        yield dict(file_name=str(image.relative_to(root)), **size), list(_read_objects(node, path.name, split))
 
 
-def _read_objects(node: ElementTree.Element, name: str, tally: Tally) -> Iterator[Entry]:
+def _read_objects(node: ElementTree.Element, name: str, split: str) -> Iterator[Entry]:
     """The objects of an XML file, with `bbox` and `segmentation` as they are written.
 
     Objects marked `difficult` become crowds: as in VOC's evaluation, they are not missed. mmdet's detectors train on
@@ -93,7 +90,7 @@ def _read_objects(node: ElementTree.Element, name: str, tally: Tally) -> Iterato
                 one['segmentation'] = [polygon]
             yield one | dict(bbox=_corners(node_of_one))
         except ValueError as error:
-            tally('invalid-label', f'{name}: {error}')
+            reports('invalid-label', split, items=[f'{name}: {error}'])
 
 
 def _corners(node: ElementTree.Element) -> list[float]:

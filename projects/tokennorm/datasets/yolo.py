@@ -29,7 +29,6 @@ from tokennorm.datasets.image_files import (
     read_text,
 )
 from tokennorm.datasets.splits import SPLIT_NAMES, SPLIT_WORDS, ReadSplit
-from tokennorm.datasets.tally import Tally
 from tokennorm.findings import reports
 
 _LABELS = re.compile(rb'\s*\d+(\.0*)?(\s+[-+.\de]+){4}')  # the first line of a label file
@@ -173,15 +172,14 @@ def _read(split: str, labeled: Labeled, root: Path, rules: _Rules) -> ReadSplit:
     _judge_files(split, labeled)
     names = [str(path.relative_to(root) if path.is_relative_to(root) else path.absolute()) for path, _ in labeled]
     files = map_files(open_image, [image for image, _ in labeled], f'Images of {split}')
-    opened, images, tally = dict(zip(names, files, strict=True)), list[tuple[Entry, list[Entry]]](), Tally(split)
+    opened, images = dict(zip(names, files, strict=True)), list[tuple[Entry, list[Entry]]]()
     for name, (image, labels) in zip(names, labeled, strict=True):
         problem, (width, height), *_ = opened[name]
         if problem:
-            tally('unreadable-image', str(image), f'image files {problem}')
+            reports('unreadable-image', split, f'image files {problem}', [image])
         else:
-            objects = _read_labels(labels, (width, height), rules, tally)
+            objects = _read_labels(labels, (width, height), rules, split)
             images.append((dict(file_name=name, width=width, height=height), list(objects)))
-    tally.report()
     _doubt(rules.names, split, [one for _, objects in images for one in objects])
     source = f'YOLO labels of {root}'
     return ReadSplit('YOLO', as_coco(images, rules.names), root, source, opened=opened, has_list=True)
@@ -208,7 +206,7 @@ def _doubt(names: Sequence[str], split: str, annotations: Sequence[Entry]) -> No
         reports('four-corners', split, f'polygons of four corners, all {len(corners)}')
 
 
-def _read_labels(labels: Path, size: tuple[int, int], rules: _Rules, tally: Tally) -> Iterator[Entry]:
+def _read_labels(labels: Path, size: tuple[int, int], rules: _Rules, split: str) -> Iterator[Entry]:
     """The objects of a label file."""
     lines = read_text(labels).splitlines() if labels.is_file() else []
     for number, line in enumerate(lines, 1):
@@ -217,7 +215,7 @@ def _read_labels(labels: Path, size: tuple[int, int], rules: _Rules, tally: Tall
                 yield _read_line(words, size, rules)
             except ValueError as error:
                 code, text = error.args
-                tally(code, f'{labels.parent.name}/{labels.name}, line {number}: {text}')
+                reports(code, split, items=[f'{labels.parent.name}/{labels.name}, line {number}: {text}'])
 
 
 def _read_line(words: Sequence[str], size: tuple[int, int], rules: _Rules) -> Entry:

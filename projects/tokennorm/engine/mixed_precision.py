@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from mmengine.model import is_model_wrapper
 from mmengine.optim import AmpOptimWrapper, OptimWrapper
+from mmengine.utils import apply_to
 from torch import nn
 
 from tokennorm.registry import OPTIM_WRAPPERS
@@ -45,12 +46,4 @@ def _extract_feat(self: nn.Module, inputs: torch.Tensor, *args: Any, **kwargs: A
         return extract_feat(self, inputs, *args, **kwargs)
     with torch.autocast(inputs.device.type, dtype=self._feature_dtype):
         features = extract_feat(self, inputs, *args, **kwargs)
-    return _to_float32(features)
-
-
-def _to_float32(features: Any) -> Any:
-    if isinstance(features, torch.Tensor):
-        return features.float() if features.is_floating_point() else features
-    if isinstance(features, dict):
-        return {key: _to_float32(value) for key, value in features.items()}
-    return type(features)(map(_to_float32, features)) if isinstance(features, list | tuple) else features
+    return apply_to(features, torch.is_tensor, lambda x: x.float() if x.is_floating_point() else x)

@@ -1,7 +1,6 @@
 """The runner of a training run or an evaluation: built after what breaks most often was checked, and run."""
 
 import logging
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from tokennorm.engine.resume.training_state import make_resumable, restart_epoch
 from tokennorm.engine.rules import Built, verify
 from tokennorm.environment import check_mmcv_ops
 from tokennorm.files import as_json, make_output_dir
-from tokennorm.findings import current
+from tokennorm.findings import collected, current
 from tokennorm.messages import UserError
 from tokennorm.plan.data import limit_detections
 
@@ -73,6 +72,7 @@ class Runner(mmengine.runner.Runner):
             self.call_hook('on_exit')
 
 
+@collected()
 def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | None = None) -> Runner:
     """Builds the runner of a config, and applies the rules about recipes: before, to what was built, and to samples.
 
@@ -102,10 +102,6 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
             backbone['init_cfg'] = None  # third-party backbones keep their own loaders
     start_cpu_processes(cfg)
     init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner skips this for a name that it has seen
-    while not cfg.get('experiment_name') and MMLogger.check_instance_created(
-        f'{Path(cfg.filename or "").stem}_{time.strftime("%Y%m%d_%H%M%S")}'
-    ):
-        time.sleep(0.1)  # mmengine would log into the folder of a run that began in the same second
     if cfg.get('visualizer'):  # a second one of the same name would write into the folder of an earlier run
         cfg.visualizer.pop('name', None)
     with build_errors('the config cannot be used'):

@@ -4,14 +4,15 @@ import torch
 from mmengine.runner import Runner
 
 from tokennorm.config.tree import is_classifier
+from tokennorm.datasets.finding import find_splits
 from tokennorm.engine.distributed import end_together, use_device
 from tokennorm.engine.hooks.summary import SummaryHook
 from tokennorm.engine.lock import locked_work_dir
 from tokennorm.engine.rules import Built, verify
 from tokennorm.engine.runner import build_runner, run
 from tokennorm.findings import Findings, current, judging
-from tokennorm.plan import Plan, Rank
-from tokennorm.plan.data import find_detection_data, use_data_folder
+from tokennorm.plan.changes import Plan, Rank
+from tokennorm.plan.data import use_data_folder
 from tokennorm.plan.initial_weights import InitialWeights, use_initial_weights
 from tokennorm.plan.options import TrainOptions
 from tokennorm.plan.recipe import (
@@ -20,8 +21,7 @@ from tokennorm.plan.recipe import (
     find_resumed,
     keep_padding_out,
     open_plan,
-    use_anchors_of,
-    use_average_of,
+    use_earlier_run,
 )
 from tokennorm.plan.schedule import fit_to_training
 from tokennorm.plan.trained import note_sizes, use_trained_anchors
@@ -51,7 +51,7 @@ def plan_training(options: TrainOptions) -> tuple[Plan, InitialWeights]:
     # Recipe: the one that is named, or one that fits the data; with the user's entries.
     config, splits = options.config, None
     if config is None:
-        splits = find_detection_data(options.data)
+        splits = find_splits(options.data)
         config, reason = choose_config(splits, options.model, options.norm, options.stem, torch.cuda.is_available())
         print_once(f'Config: {reason}')
     plan = open_plan(config, options.out, options.cfg_options, options.launcher)
@@ -63,14 +63,14 @@ def plan_training(options: TrainOptions) -> tuple[Plan, InitialWeights]:
         keep_padding_out(plan, resumed)
     with plan.step(Rank.OPTION, '--init', show=False):
         weights = use_initial_weights(plan, options)
-    if weights.checkpoint is not None and resumed is None:
+    if resumed is not None:
+        use_earlier_run(plan, resumed, options)
+    elif weights.checkpoint is not None:
         use_trained_anchors(plan, weights.checkpoint.dataset_meta)
 
     # Data: classes, heads, limits, image size, and anchors, which a resumed run keeps.
     if options.data is not None:
         verify('own data', Built(plan.cfg))
-        if options.config is None and resumed is not None:
-            use_anchors_of(plan, resumed)
         fit_anchors = options.config is None and resumed is None
         use_data_folder(plan, options.data, SPLITS, options.image_size, fit_anchors=fit_anchors, splits=splits)
 
@@ -78,8 +78,6 @@ def plan_training(options: TrainOptions) -> tuple[Plan, InitialWeights]:
     apply_options(plan, options)
     if not is_classifier(plan.cfg):
         note_sizes(plan, options.data is not None)
-    if resumed is not None:
-        use_average_of(plan, resumed)
     if allowed := sorted(current().allowed):
         plan.cfg.allow = allowed
     if options.resume and resumed is None:

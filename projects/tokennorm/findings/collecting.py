@@ -1,15 +1,14 @@
 """Findings of a command: collected while it judges, and shown or refused together."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tokennorm.findings.data_rules import DATA_RULES
 from tokennorm.findings.rule import Rule, Severity
 from tokennorm.findings.training_rules import TRAINING_RULES
-from tokennorm.messages import UserError, did_you_mean, shorten
+from tokennorm.messages import UserError, did_you_mean, findings_of_command, shorten
 from tokennorm.ranks import print_once
 
 RULES: dict[str, Rule] = {rule.code: rule for rule in (*DATA_RULES, *TRAINING_RULES)}
@@ -71,16 +70,17 @@ class Findings:
         allow: Codes of rules that are overruled. Allowed errors are warnings, allowed warnings and notes are silent.
             What an allowed rule would change stays as it is written.
         strict: Warnings are errors.
+        masks: Masks are learned. Otherwise what matters to them only is kept, but neither printed nor an error.
 
     Raises:
         UserError: for a code that does not exist, or whose rule cannot be allowed.
     """
 
-    def __init__(self, allow: Iterable[str] = (), strict: bool = False) -> None:
-        self.strict = strict
+    def __init__(self, allow: Iterable[str] = (), strict: bool = False, masks: bool = False) -> None:
+        self.strict, self.masks = strict, masks
         self.allowed: frozenset[str] = frozenset()
-        self._found: list[Finding] = []
-        self._shown = 0
+        self._items: dict[tuple[str, Severity, str, str], list[str]] = {}
+        self._shown: set[Finding] = set()
         self.allow(allow)
 
     def allow(self, codes: Iterable[str]) -> None:
@@ -98,7 +98,7 @@ class Findings:
     def add(self, code: str, where: str = '', text: str = '', items: Iterable[str] = ()) -> bool:
         """Adds what a rule found, and returns whether the rule is in force: not allowed.
 
-        The text is by default the summary of the rule.
+        The text is by default the summary of the rule. Items of one rule, place and text are one finding.
         """
         rule, severity = RULES[code], RULES[code].severity
         is_allowed = code in self.allowed
@@ -107,85 +107,73 @@ class Findings:
         elif self.strict and severity == 'warning':
             severity = 'error'
         if not is_allowed or (rule.severity == 'error' and not rule.changes):
-            self._found.append(Finding(code, severity, where, text or rule.summary, tuple(map(str, items))))
+            self._items.setdefault((code, severity, where, text or rule.summary), []).extend(map(str, items))
         return not is_allowed
 
     def __iter__(self) -> Iterator[Finding]:
-        return iter(self._found)
+        return (Finding(*key, tuple(items)) for key, items in self._items.items())
 
-    def of(self, severity: Severity, masks: bool = True) -> list[Finding]:
-        """Returns the findings of a severity, with or without those that matter to masks only."""
-        return [
-            finding for finding in self if finding.severity == severity and (masks or finding.rule.about != 'masks')
-        ]
+    def counts(self, finding: Finding) -> bool:
+        """Returns whether a finding matters to the command."""
+        return self.masks or finding.rule.about != 'masks'
 
-    def text(self, masks: bool = True) -> str:
-        """Returns all findings, errors first, one line each; those of masks for a model that learns masks."""
+    def of(self, severity: Severity) -> list[Finding]:
+        """Returns the findings of a severity that matter."""
+        return [finding for finding in self if finding.severity == severity and self.counts(finding)]
+
+    def text(self) -> str:
+        """Returns all findings that matter, errors first, one line each."""
         prefixes: Mapping[Severity, str] = {'error': 'ERROR', 'warning': 'warning', 'note': 'note'}
-        return '\n'.join(f'{prefixes[severity]}: {line}' for severity in prefixes for line in self.of(severity, masks))
+        return '\n'.join(f'{prefixes[severity]}: {line}' for severity in prefixes for line in self.of(severity))
 
     def show(self) -> None:
         """Prints the warnings and notes that were not printed yet, in rank 0."""
-        new, self._shown = self._found[self._shown :], len(self._found)
+        new = [finding for finding in self if finding not in self._shown and self.counts(finding)]
+        self.skip()
         print_once(*(f'{finding.severity}: {finding}' for finding in new if finding.severity != 'error'))
-
-    def forget(self, about: str) -> None:
-        """Forgets findings that do not matter, such as those about masks for a model of boxes."""
-        kept = [finding for finding in self._found if finding.rule.about != about]
-        self._shown -= sum(finding.rule.about == about for finding in self._found[: self._shown])
-        self._found = kept
 
     def skip(self) -> None:
         """Regards all findings so far as printed."""
-        self._shown = len(self._found)
+        self._shown |= set(self)
 
-    def stop(self, masks: bool = True, before: str = '') -> None:
+    def stop(self, before: str = '') -> None:
         """Raises `Refusal` if there are errors."""
-        if errors := self.of('error', masks):
+        if errors := self.of('error'):
             raise Refusal(errors, before)
-
-
-class _AtOnce(Findings):
-    """Outside of any command: an error is raised where it is found, anything else is printed."""
-
-    def add(self, code: str, where: str = '', text: str = '', items: Iterable[str] = ()) -> bool:
-        try:
-            stands = super().add(code, where, text, items)
-            self.show()
-            self.stop(masks=False)
-            return stands
-        finally:
-            self._found, self._shown = [], 0
-
-
-_current: ContextVar[Findings] = ContextVar('findings', default=_AtOnce())  # noqa: B039
 
 
 @contextmanager
 def judging(findings: Findings) -> Iterator[Findings]:
     """Makes `reports` add to these findings within the context, as `warnings.catch_warnings` does with warnings."""
-    token = _current.set(findings)
+    token = findings_of_command.set(findings)
     try:
         yield findings
     finally:
-        _current.reset(token)
+        findings_of_command.reset(token)
 
 
 @contextmanager
 def collected() -> Iterator[Findings]:
-    """The findings of the command that runs. Outside of any command it collects, too, instead of raising at once."""
-    with judging(Findings()) if isinstance(current(), _AtOnce) else nullcontext(current()) as findings:
+    """The findings of the command that runs. Outside of any command they are shown, and errors raised, in the end."""
+    if (of_command := findings_of_command.get()) is not None:
+        yield of_command
+        return
+    with judging(Findings()) as findings:
         yield findings
+        findings.show()
+        findings.stop()
 
 
 def current() -> Findings:
-    """Returns the findings of the command that runs."""
-    return _current.get()
+    """Returns the findings of the command that runs, none outside of any command."""
+    of_command = findings_of_command.get()
+    return Findings() if of_command is None else of_command
 
 
 def reports(code: str, where: str = '', text: str = '', items: Iterable[str] = ()) -> bool:
-    """`Findings.add` of the command that runs."""
-    return current().add(code, where, text, items)
+    """`Findings.add` of the command that runs; outside of any command it is shown, or an error raised, at once."""
+    with collected() as findings:
+        return findings.add(code, where, text, items)
 
 
 def refuse(code: str, text: str = '', where: str = '') -> NoReturn:

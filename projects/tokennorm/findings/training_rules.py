@@ -100,6 +100,10 @@ TRAINING_RULES: tuple[Rule, ...] = (
          do="Give the file images without padding, or train with model.type='tokennorm.RetinaNet' or "
             "'tokennorm.MaskRCNN' and norm_cfg=dict(type='tokennorm.LN2d')"),
     # ---- checkpoints
+    Rule('non-finite-weights', 'error', 'the checkpoint has values that are NaN or infinite',
+         about='checkpoint', why='Training diverged before it was saved, or the file is damaged. A detector with them '
+                                 'finds nothing, without an error.',
+         do='Use an earlier checkpoint'),
     Rule('other-optimizer', 'error', 'the checkpoint to resume is of another optimizer',
          about='checkpoint', can_allow=False, why='The state of its parameters does not fit.',
          do='Keep its type, paramwise_cfg and frozen stages, as the config in the directory of the run has them, or '

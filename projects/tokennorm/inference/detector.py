@@ -31,7 +31,7 @@ from tokennorm.inference.runtime import (
     thresholds_of,
 )
 from tokennorm.messages import UserError
-from tokennorm.plan import Plan
+from tokennorm.plan.changes import Plan
 from tokennorm.plan.trained import use_trained_anchors, use_trained_size
 
 _COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips between its 80 classes, 1 to 90

@@ -1,15 +1,17 @@
 """A config under changes: who changed which entry, why, and who may change it after that."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
+from itertools import groupby
 from typing import Any
 
 from mmengine.config import Config
 
 from tokennorm.config.reading import check_options, merge_options
+from tokennorm.messages import shorten
 from tokennorm.ranks import print_once
 
 _ABSENT = object()
@@ -27,13 +29,14 @@ class Rank(IntEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """An entry that was changed: its keys, and its value before and after."""
+    """An entry that was changed: its keys, its value before and after, and whether it is printed in the end."""
 
     keys: tuple[Any, ...]
     value: Any
     before: Any
     rank: Rank
     why: str
+    shows: bool
 
     @property
     def path(self) -> str:
@@ -43,25 +46,6 @@ class Change:
     def __str__(self) -> str:
         before = '' if self.before is _ABSENT or isinstance(self.before, Mapping) else f' (was {self.before})'
         return f'{self.path} removed' if self.value is _ABSENT else f'{self.path}={self.value}{before}'
-
-
-@dataclass
-class Step:
-    """The changes of one decision."""
-
-    rank: Rank
-    why: str
-    shows: bool = True
-    changes: list[Change] = field(default_factory=list)
-
-    def line(self, cfg: Config) -> str:
-        """Returns the decision and the difference that it made in a config; '' where nothing is left of it."""
-        changes = [change for change in self.changes if _at(cfg._cfg_dict, change.keys) == change.value]
-        if not changes:
-            return ''
-        shown = [str(change) for change in changes[:_MOST_SHOWN]]
-        more = f' and {len(changes) - _MOST_SHOWN} more' if len(changes) > _MOST_SHOWN else ''
-        return f'{"--data: " if self.rank == Rank.DATA else ""}{self.why}: {", ".join(shown)}{more}'
 
 
 class Plan:
@@ -82,15 +66,11 @@ class Plan:
     def __init__(self, cfg: Config, options: Mapping[str, Any] | None = None, quiet: bool = False) -> None:
         self.cfg, self.quiet = cfg, quiet
         self.recipe: dict[str, Any] = deepcopy(cfg._cfg_dict.to_dict())  #: the config before any change
-        self.steps: list[Step] = []
+        self.changes: list[Change] = []  #: in their order
         self._options = dict(options or {})
         check_options(cfg, options)
-        self._set([path for path in self._options if _exists(cfg._cfg_dict, path)])
-
-    @property
-    def changes(self) -> list[Change]:
-        """All changes, in their order."""
-        return [change for step in self.steps for change in step.changes]
+        with self.step(Rank.USER, '--cfg-options', show=False):
+            self._merge([path for path in self._options if _exists(cfg._cfg_dict, path)])
 
     def users(self, *paths: str) -> list[str]:
         """Returns the entries that the user has set in these parts of the config."""
@@ -106,7 +86,8 @@ class Plan:
         yield
         changed = [path for path in self._options if _at(self.cfg._cfg_dict, path) != _at(before, path)]
         self._merge([path for path in changed if _exists(self.cfg._cfg_dict, path)])
-        self._record(before, rank, why, show)
+        differences = _differences(before, self.cfg._cfg_dict.to_dict())
+        self.changes += [Change(keys, new, old, rank, why, show) for keys, old, new in differences]
 
     def set(self, path: str, value: Any, rank: Rank, why: str, show: bool = True) -> bool:
         """Sets an entry, and returns whether it has; not where the user has set it, or something in it."""
@@ -121,24 +102,21 @@ class Plan:
 
         Then the changes are printed, a line per decision.
         """
-        self._set(list(self._options))
+        with self.step(Rank.USER, '--cfg-options', show=False):
+            self._merge(self._options)
         if not self.quiet:
-            print_once(*filter(None, (step.line(self.cfg) for step in self.steps if step.shows)))
+            print_once(*self._lines())
 
-    def _set(self, paths: Sequence[str]) -> None:
+    def _lines(self) -> Iterator[str]:
+        """Yields each decision with the difference that is left of it."""
+        left = [one for one in self.changes if one.shows and _at(self.cfg._cfg_dict, one.keys) == one.value]
+        for (rank, why), changes in groupby(left, lambda one: (one.rank, one.why)):
+            shown = shorten(list(map(str, changes)), _MOST_SHOWN)
+            yield f'{"--data: " if rank == Rank.DATA else ""}{why}: {shown}'
+
+    def _merge(self, paths: Iterable[str]) -> None:
         """Sets entries of the user."""
-        before = deepcopy(self.cfg._cfg_dict.to_dict())
-        self._merge(paths)
-        self._record(before, Rank.USER, '--cfg-options', show=False)
-
-    def _merge(self, paths: Sequence[str]) -> None:
-        for path in paths:
-            merge_options(self.cfg, {path: self._options[path]})
-
-    def _record(self, before: Mapping[str, Any], rank: Rank, why: str, show: bool) -> None:
-        differences = _differences(before, self.cfg._cfg_dict.to_dict())
-        changes = [Change(keys, new, old, rank, why) for keys, old, new in differences]
-        self.steps.append(Step(rank, why, show, changes))
+        merge_options(self.cfg, {path: self._options[path] for path in paths})
 
 
 def _paths(options: Mapping[str, Any], name: str = '') -> Iterator[str]:

@@ -17,28 +17,15 @@ from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.datasets.image_folder import ImageSplit, find_image_folder
 from tokennorm.datasets.splits import SPLITS, CocoSplit
-from tokennorm.findings import Refusal, collected, current, reports
+from tokennorm.findings import collected, current, reports
 from tokennorm.messages import UserError, user_errors
-from tokennorm.plan import Plan, Rank
 from tokennorm.plan.anchor_fit import MATCH, anchor_fit
+from tokennorm.plan.changes import Plan, Rank
 from tokennorm.plan.image_size import fitting_size, set_image_size, short_side
 from tokennorm.ranks import is_first_process, print_once
 from tokennorm.registry import type_name
 
 _HINT = 'use a config of this model for detection on COCO, such as mmdet has'
-
-
-def find_detection_data(
-    folder: str | Path, needed: tuple[str, ...] = ('train', 'val'), where: str = ''
-) -> dict[str, CocoSplit]:
-    """Finds and parses a COCO, YOLO or Pascal VOC dataset, which must have the `needed` splits.
-
-    `where` precedes the text of an error.
-    """
-    try:
-        return find_splits(folder, needed)
-    except Refusal as error:
-        raise Refusal(error.findings, f'{where}{error}') from error
 
 
 def use_data_folder(
@@ -68,12 +55,10 @@ def use_data_folder(
         with plan.step(Rank.DATA, f'there are {number} classes'):
             limit_topk(plan.cfg, number)
     else:
-        masks = learns_masks(plan.cfg)
         with collected() as findings:
-            splits = splits or find_detection_data(folder, needed)
+            findings.masks = learns_masks(plan.cfg)
+            splits = splits or find_splits(folder, needed)
             inspection = inspect_splits(splits, open_images=is_first_process())
-            if not masks:
-                findings.forget('masks')
             print_once(str(folder), *inspection.lines(findings))
             findings.skip()
             findings.stop(before=f'{folder} has errors, listed above; fix these problems and rerun')

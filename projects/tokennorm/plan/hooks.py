@@ -1,5 +1,7 @@
 """The hooks of a training run, added to those of its recipe."""
 
+from collections.abc import Iterable, Sequence
+
 from mmengine.config import Config
 
 from tokennorm.config.tree import evaluators, is_classifier
@@ -82,14 +84,19 @@ def metrics_of(cfg: Config) -> list[str]:
             is_plain = 1 in _list(evaluator.get('topk', 1)) and not evaluator.get('thrs')  # these are in the names
             return [f'{evaluator.get("prefix") or "accuracy"}/top1'] if is_plain else []
         if type_name(evaluator) == 'CocoMetric':
-            prefix, chosen = evaluator.get('prefix') or 'coco', _list(evaluator.get('metric_items') or [])
-            names = []
-            for iou_type in sorted(_list(evaluator.get('metric', 'bbox')), reverse=True):  # segm before bbox
-                is_proposal = iou_type == 'proposal'
-                items = chosen or (COCO_AR if is_proposal else COCO_AP)
-                names += [item if is_proposal else f'{iou_type}_{item}' for item in items]
-            return [f'{prefix}/{name}' for name in names]
+            iou_types, items = _list(evaluator.get('metric', 'bbox')), _list(evaluator.get('metric_items') or [])
+            return coco_metrics(evaluator.get('prefix') or 'coco', iou_types, items)
     return []
+
+
+def coco_metrics(prefix: str, iou_types: Iterable[str], items: Sequence[str] | None) -> list[str]:
+    """Returns the names of the values of a COCO metric, those of masks first; by default it gives all items."""
+    names = []
+    for iou_type in sorted(iou_types, reverse=True):  # segm before bbox
+        is_proposal = iou_type.startswith('proposal')
+        of_type = items or (COCO_AR if is_proposal else COCO_AP)
+        names += [f'{prefix}/{item}' if is_proposal else f'{prefix}/{iou_type}_{item}' for item in of_type]
+    return names
 
 
 def _list(value: object) -> list:

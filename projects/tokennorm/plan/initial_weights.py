@@ -8,7 +8,7 @@ from tokennorm.checkpoints.finding import PACKAGED
 from tokennorm.checkpoints.reading import Checkpoint, describe_entries
 from tokennorm.config.tree import walk
 from tokennorm.messages import UserError
-from tokennorm.plan import Plan
+from tokennorm.plan.changes import Plan
 from tokennorm.plan.options import TrainOptions
 from tokennorm.published import published_detector
 

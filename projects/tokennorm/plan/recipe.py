@@ -15,12 +15,12 @@ from tokennorm.config.detectors import written_configs
 from tokennorm.config.paths import config_files
 from tokennorm.config.reading import drop_variables, read_config
 from tokennorm.config.tree import evaluators, is_classifier, loaders
-from tokennorm.datasets.coco.inspection import all_have_masks
+from tokennorm.datasets.coco.inspection import count_masks
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.evaluation.batches import use_batches_of_one_size
 from tokennorm.messages import UserError, did_you_mean
-from tokennorm.plan import Plan, Rank
 from tokennorm.plan.augmentation import augment_strongly
+from tokennorm.plan.changes import Plan, Rank
 from tokennorm.plan.data import resize_images, use_loader_defaults
 from tokennorm.plan.epochs import set_epochs
 from tokennorm.plan.hardware import set_workers, use_full_precision_on_cpu, use_mixed_precision
@@ -48,9 +48,12 @@ def choose_config(
     (masks) on a GPU; on a CPU EfficientNet-Lite0, or PVT-mini without the package of its weights. Only PVT-mini has DTN
     by default: its pretrained weights gain AP with it (docs/study/pretrain_and_detect.md).
     """
-    masks, stem = all_have_masks(splits), stem or 'plain'
+    (objects, given, usable), stem = count_masks(splits), stem or 'plain'
+    masks = 0 < usable == objects
     annotations = 'masks' if masks else 'boxes'
     reason = f'the data has {annotations}'
+    if given and not masks:
+        reason += f' (of {objects} objects {given} have masks, {usable} usable ones: `tokennorm check --masks`)'
     if model is None and has_gpu:
         model, reason = 'swin-t' if masks else 'pvtv2-b2', f'{reason}, and there is a GPU'
     elif model is None:
@@ -141,15 +144,6 @@ def config_of_run(folder: Path) -> Config:
     return Config.fromfile(configs[-1]) if configs else Config()
 
 
-def use_anchors_of(plan: Plan, folder: Path) -> None:
-    """Sets the anchors of the run to resume, which may be fitted to its data, by the config in its directory."""
-    model = config_of_run(folder).get('model') or {}
-    with plan.step(Rank.DATA, 'anchors of the run to resume', show=False):
-        for head in ('bbox_head', 'rpn_head'):
-            if 'anchor_generator' in (model.get(head) or {}):
-                plan.cfg.model[head].anchor_generator = model[head].anchor_generator
-
-
 def keep_padding_out(plan: Plan, resumed: Path | None) -> None:
     """Sets this package's form of the detector, with `mask_padding`; in a resumed run the one that it had."""
     before = {} if resumed is None else config_of_run(resumed).get('model') or {}
@@ -157,17 +151,29 @@ def keep_padding_out(plan: Plan, resumed: Path | None) -> None:
     plan.set('model.type', kind, Rank.RECIPE, 'padding does not enter', show=False)
 
 
-def use_average_of(plan: Plan, folder: Path) -> None:
-    """Adds the moving average of the run to resume, where this config has none."""
-    before, now = (
-        [hook for hook in [*(cfg.get('custom_hooks') or ()), *(cfg.get('default_hooks') or {}).values()] if hook]
-        for cfg in (config_of_run(folder), plan.cfg)
-    )
-    average = [hook for hook in before if type_name(hook) == 'EMAHook']
-    if average and not any(type_name(hook) == 'EMAHook' for hook in now):
+def use_earlier_run(plan: Plan, folder: Path, options: TrainOptions) -> None:
+    """Sets what the run to resume has, by the config in its directory.
+
+    That is the average of its weights, where this run has none, and without a named config its anchors, which may be
+    fitted to its data.
+    """
+    earlier = config_of_run(folder)
+    model = earlier.get('model') or {}
+    with plan.step(Rank.DATA, 'anchors of the run to resume', show=False):
+        for head in ('bbox_head', 'rpn_head') if options.config is None else ():
+            if 'anchor_generator' in (model.get(head) or {}):
+                plan.cfg.model[head].anchor_generator = model[head].anchor_generator
+    average = averages_in(earlier)
+    if average and not options.ema and not averages_in(plan.cfg):
         hooks = [*(plan.cfg.get('custom_hooks') or ()), *average]
         if plan.set('custom_hooks', hooks, Rank.DATA, '--ema, as before', show=False):
             print_once('--ema, as before: the run to resume averages its weights')
+
+
+def averages_in(cfg: Config) -> list[Any]:
+    """Returns the hooks of a config that average the weights."""
+    hooks = [*(cfg.get('custom_hooks') or ()), *(cfg.get('default_hooks') or {}).values()]
+    return [hook for hook in hooks if hook and type_name(hook) == 'EMAHook']
 
 
 def apply_options(plan: Plan, options: TrainOptions) -> None:

@@ -1,18 +1,16 @@
 """What a detector was trained with besides its weights: image size and sizes of anchors, in its `dataset_meta`."""
 
-import re
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 from mmengine.config import Config
 
-from tokennorm.config.tree import innermost_datasets, loaders, walk
+from tokennorm.config.tree import innermost_datasets, loaders
 from tokennorm.plan.anchor_fit import anchor_sizes
 from tokennorm.plan.changes import Plan, Rank
 from tokennorm.plan.image_size import set_image_size, short_side
 
 IMAGE_SIZE, ANCHORS = 'image_size', 'anchors'  # in pixels; a path in the config and its value
-_ANCHOR_SIZES = re.compile(r'model\.(rpn|bbox)_head\.anchor_generator\.(octave_base_scale|scales)')
 
 
 def use_trained_size(plan: Plan, meta: Mapping[str, Any]) -> None:
@@ -25,17 +23,12 @@ def use_trained_size(plan: Plan, meta: Mapping[str, Any]) -> None:
 
 def use_trained_anchors(plan: Plan, meta: Mapping[str, Any]) -> None:
     """Sets the sizes of anchors that a checkpoint's `dataset_meta` names. Nothing else is taken from it."""
-    noted = meta.get(ANCHORS)
-    path, value = noted if isinstance(noted, list | tuple) and len(noted) == 2 else ('', None)
-    numbers = value if isinstance(value, list | tuple) else [value]
-    if not _ANCHOR_SIZES.fullmatch(str(path)) or not (
-        numbers and all(type(number) in (int, float) for number in numbers)
-    ):
+    noted, present = meta.get(ANCHORS), anchor_sizes(plan.cfg)
+    if present is None or not isinstance(noted, list | tuple) or len(noted) != 2 or noted[0] != present[0]:
         return
-    generator, _, key = path.rpartition('.')
-    old = dict(walk(plan.cfg.get('model') or {}, 'model')).get(generator, {}).get(key)
-    if old is not None and list(numbers) != (list(old) if isinstance(old, list | tuple) else [old]):
-        plan.set(path, value, Rank.DATA, 'anchors with which the weights were trained')
+    numbers, old = (list(value) if isinstance(value, list | tuple) else [value] for value in (noted[1], present[1]))
+    if numbers not in ([], old) and all(type(number) in (int, float) for number in numbers):
+        plan.set(noted[0], noted[1], Rank.DATA, 'anchors with which the weights were trained')
 
 
 def note_sizes(plan: Plan, own_data: bool) -> None:

@@ -138,7 +138,7 @@ def test_coco_of_other_programs_is_normalized(root, kind):
     splits, found = judge(root)
     assert {name: objects(found) for name, found in splits.items()} == expected
     assert json.loads(splits['train'].ann_file.read_text()) == splits['train'].content
-    assert found.of('error', masks=False) == []
+    assert found.of('error') == []
     said = {one.code for one in found if one.where == 'train'} - {'no-mask'}
     assert code in said if code else said == set()
     for content in (one.content for one in splits.values()):
@@ -194,7 +194,7 @@ def test_classes_of_val_are_matched_by_name(root, change):
     for split in splits.values():
         assert [one['name'] for one in split.content['categories']] == ['cat', 'dog']
     assert objects(splits['val'])['4.png'][2] == ('cat', 10, 10, 20, 20, 400)
-    assert found.of('error', masks=False) == []
+    assert found.of('error') == []
 
 
 def test_lists_of_the_classes_that_occur_are_united(root):
@@ -296,7 +296,7 @@ def test_a_box_without_width_is_named(root):
 
     splits, found = judge(write(root, narrow))
     assert splits['train'].content['annotations'][0]['area'] == 0
-    assert found.of('error', masks=False) == []
+    assert found.of('error') == []
     assert 'degenerate-bbox' in codes(found)
 
 
@@ -389,10 +389,10 @@ def test_a_group_with_the_name_of_its_class(root, is_used):
     if is_used:
         assert finding(found, 'duplicate-entry', 'train').items == ('cat',)
         return
-    assert found.of('error', masks=False) == []
+    assert found.of('error') == []
     assert finding(found, 'category-group', 'train').items == ('cat',)
     assert [one['name'] for one in splits['val'].content['categories']] == ['cat', 'dog']
-    assert splits['val'].objects_by_class() == dict(cat=4, dog=4)
+    assert splits['val'].columns.objects_by_class == dict(cat=4, dog=4)
 
 
 def test_two_classes_in_one_place_are_two_objects():

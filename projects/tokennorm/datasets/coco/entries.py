@@ -20,8 +20,9 @@ def is_size(value: Any) -> bool:
 
 
 def is_box(value: Any) -> bool:
-    """Returns whether a value is a list of four finite numbers."""
-    return isinstance(value, list) and len(value) == 4 and all(map(is_number, value))
+    """Returns whether a value is a list of four finite numbers, in a way that is fast for millions."""
+    is_plain = isinstance(value, list) and len(value) == 4 and {*map(type, value)} <= {int, float}
+    return is_plain and sum(map(abs, value)) < _MOST
 
 
 def original_id(entry: Mapping[str, Any]) -> Any:

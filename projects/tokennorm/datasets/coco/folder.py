@@ -146,7 +146,7 @@ def _image_dir(names: Sequence[str], ann_file: Path, split: str, root: Path, fil
     named after this split; the folder nearest to the annotation file; the shortest path.
     """
     names = [name for name in names[:50] if name and not os.path.isabs(name)]  # which every folder would have
-    near = {Path(*file.parent.parts[: len(root.parts) + 2]) for file in files}
+    near = {Path(*place.parts[: len(root.parts) + 2]) for place in {file.parent for file in files}}
     rank: Callable[[Path], tuple[int, ...]] = partial(_rank, names, ann_file, split, root)
     folders = sorted({root, ann_file.parent, *near, *(folder.parent for folder in near - {root})})
     best = max(folders, key=rank)

@@ -27,9 +27,9 @@ class Inspection:
     table: str = ''  # names and counts, Markdown
     most_objects: int = 0  # number of objects in the image that has most
 
-    def lines(self, findings: Findings, masks: bool = True) -> list[str]:
-        """Returns the table and the findings of the command, with or without those about masks only."""
-        return ['', *([self.table, ''] if self.table else []), findings.text(masks) or 'No problems found.', '']
+    def lines(self, findings: Findings) -> list[str]:
+        """Returns the table and the findings of the command."""
+        return ['', *([self.table, ''] if self.table else []), findings.text() or 'No problems found.', '']
 
 
 def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) -> Inspection:
@@ -56,12 +56,15 @@ def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) ->
     return Inspection(_table(columns), max(int(data.objects.max()) for data in columns))
 
 
-def all_have_masks(splits: Mapping[str, CocoSplit]) -> bool:
-    """Returns whether there are objects, and each has a segmentation that training and evaluation can use."""
+def count_masks(splits: Mapping[str, CocoSplit]) -> tuple[int, int, int]:
+    """Returns the number of objects, of those with a segmentation, and of those with a usable one.
+
+    Without valid entries all are 0.
+    """
     if any(True for split in splits.values() for _ in faults_of_entries(split.content)):
-        return False
-    columns = [split.columns for split in splits.values()]
-    return all((data.mask == '').all() for data in columns) and any((~data.crowd).any() for data in columns)
+        return 0, 0, 0
+    codes = np.concatenate([split.columns.mask for split in splits.values()])
+    return len(codes), int((codes != 'no-mask').sum()), int((codes == '').sum())
 
 
 # ---- entries ----

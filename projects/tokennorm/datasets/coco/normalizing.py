@@ -17,7 +17,6 @@ from typing import Any
 from tokennorm.datasets.coco.entries import Content, Entry, id_text, is_box, is_number, is_size, name_of
 from tokennorm.datasets.coco.masks import box_and_area, is_short
 from tokennorm.datasets.image_files import map_files, open_image
-from tokennorm.datasets.tally import Tally
 from tokennorm.findings import reports
 
 
@@ -113,7 +112,7 @@ def _annotations(
 ) -> list[Entry]:
     ids = [one.get('id') for one in entries]
     fine = all(map(_is_id, ids)) and len(set(ids)) == len(ids)
-    tally, seen, kept = Tally(split), dict[Any, Any](), []
+    seen, kept = dict[Any, Any](), []
     for i, one in enumerate(entries, 1):
         change = {} if fine else {'original_id': one.get('id'), 'id': i}
         for key, table in (('image_id', image_ids), ('category_id', category_ids)):
@@ -123,28 +122,27 @@ def _annotations(
                 change[key] = new
         label = f'annotation {one.get("id", i)}'
         image_id = change.get('image_id', one.get('image_id'))
-        change |= _derived(one, sizes.get(image_id), tally, label)
+        change |= _derived(one, sizes.get(image_id), split, label)
         one = {**one, **change} if change else one
         if is_box(one.get('bbox')) and image_id != 0:  # of an image that is listed
             key = image_id, str(one.get('category_id')), *one['bbox'], one.get('iscrowd')
             first = seen.setdefault(key, one)
             is_repeated = first is not one and first.get('segmentation') == one.get('segmentation')
-            if is_repeated and tally('repeated-object', label):
+            if is_repeated and reports('repeated-object', split, items=[label]):
                 continue
         kept.append(one)
-    tally.report()
     return kept
 
 
-def _derived(one: Entry, size: Any, tally: Tally, label: str) -> Entry:
+def _derived(one: Entry, size: Any, split: str, label: str) -> Entry:
     """The keys of an annotation of an image of `size` (height, width) that follow from its others."""
     new: Entry = {}
     mask, box, area = one.get('segmentation'), one.get('bbox'), one.get('area')
-    if isinstance(mask, list) and any(map(is_short, mask)) and tally('short-polygon', label):
+    if isinstance(mask, list) and any(map(is_short, mask)) and reports('short-polygon', split, items=[label]):
         mask = new['segmentation'] = [piece for piece in mask if not is_short(piece)]
     if one.get('iscrowd') not in (0, 1):
         new['iscrowd'] = int(str(one.get('iscrowd')).lower() in ('1', 'true'))
-    needs_box = box in (None, []) or (is_box(box) and not any(box))
+    needs_box = not box or (isinstance(box, list) and not any(box) and is_box(box))
     needs_area = area is None or (is_number(area) and area <= 0)
     measured = box_and_area(mask, size) if size and (needs_box or needs_area) else None
     if needs_box and measured:

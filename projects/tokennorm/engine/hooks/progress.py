@@ -100,7 +100,7 @@ class ProgressHook(Hook):
             if (half := (metrics or {}).get(f'{self.metric}_50', -1)) >= 0:
                 parts.append(f'AP50 {100 * half:.1f}')
             parts += ['the best so far'] if value >= self.best else []
-        runner.logger.info('  '.join([*parts, duration(time.time() - self._begun)]))
+        runner.logger.info('  '.join([*parts, tqdm.format_interval(time.time() - self._begun)]))
         self._begun, self._iterations = time.time(), 0
 
 
@@ -133,12 +133,3 @@ def named_score(metric: str, value: float) -> str:
     iou_type, is_ap, threshold = name.partition('_mAP')
     mask = 'mask ' if iou_type == 'segm' else ''
     return f'{mask}AP{threshold.removeprefix("_")} {100 * value:.1f}' if is_ap else f'{name} {100 * value:.1f}'
-
-
-def duration(seconds: float) -> str:
-    """Returns a time for people: '42 s', '12:05 min' or '3:07 h'."""
-    seconds = max(0, round(seconds))
-    if seconds < 60:
-        return f'{seconds} s'
-    minutes, rest = divmod(seconds, 60)
-    return f'{minutes}:{rest:02d} min' if minutes < 60 else f'{minutes // 60}:{minutes % 60:02d} h'

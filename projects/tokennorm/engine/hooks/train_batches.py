@@ -13,8 +13,8 @@ from mmengine.runner import Runner
 from torch import Tensor, nn
 
 from tokennorm.checkpoints.reading import common_meta
-from tokennorm.datasets.drawing import tile
-from tokennorm.drawing import color_of, draw
+from tokennorm.datasets.drawing import draw_resized, tile
+from tokennorm.drawing import color_of
 from tokennorm.engine.distributed import unwrapped
 from tokennorm.files import write_atomically
 from tokennorm.registry import HOOKS
@@ -93,17 +93,12 @@ def undo_normalization(preprocessor: nn.Module, inputs: Tensor) -> np.ndarray:
 
 def _draw_sample(pixels: np.ndarray, objects: Any, names: Sequence[str]) -> np.ndarray:
     """Draws an image with the objects that it is trained on; rotated boxes and classes of whole images are left out."""
-    height, width = pixels.shape[:2]
-    scale = LONG_SIDE / max(height, width)
-    size = max(1, round(width * scale)), max(1, round(height * scale))
-    small = cv2.resize(pixels, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC)
     boxes = getattr(objects, 'bboxes', None)
     boxes = getattr(boxes, 'tensor', boxes)  # of mmdet's box types
     if boxes is None or boxes.shape[1:] != (4,):
-        return small
-    corners = boxes.detach().float().cpu().numpy() * [*size, *size] / [width, height, width, height]
+        return draw_resized(pixels, LONG_SIDE, np.zeros((0, 4)), (), (), ())
     labels = objects.labels.tolist()
     texts = [names[label] if len(names) > 1 and label < len(names) else '' for label in labels]
-    masks = objects.masks.to_ndarray() if 'masks' in objects else ()
-    masks = [cv2.resize(mask.astype(np.uint8), size) > 0 for mask in masks]
-    return draw(small, corners, texts, [color_of(label) for label in labels], masks or [None] * len(labels))
+    masks = objects.masks.to_ndarray() if 'masks' in objects else [None] * len(labels)
+    corners = boxes.detach().float().cpu().numpy()
+    return draw_resized(pixels, LONG_SIDE, corners, texts, [color_of(label) for label in labels], masks)

@@ -9,9 +9,9 @@ from mmengine.runner import ValLoop
 from tokennorm.checkpoints.reading import common_meta
 from tokennorm.config.noting import Noting
 from tokennorm.engine.rules.built import Built, Lines, rule
-from tokennorm.evaluation.average_precision import COCO_AP, COCO_AR
 from tokennorm.evaluation.coco_metric import CocoMetric
 from tokennorm.messages import did_you_mean
+from tokennorm.plan.hooks import coco_metrics
 from tokennorm.plan.schedule import is_warm_up
 from tokennorm.registry import type_name
 
@@ -68,12 +68,8 @@ def _names(metric: Any, classes: Any) -> set[str] | None:
     """Returns the names of the values that a metric gives, or None where that is not known."""
     if type(metric) not in (CocoMetric, MMDetCocoMetric):
         return None
-    names = {f'{name}_precision' for name in classes} if metric.classwise else set()
-    for iou_type in metric.metrics:
-        is_proposal = iou_type.startswith('proposal')
-        items = metric.metric_items or (COCO_AR if is_proposal else COCO_AP)
-        names |= {item if is_proposal else f'{iou_type}_{item}' for item in items}
-    return {f'{metric.prefix}/{name}' for name in names}
+    names = [f'{metric.prefix}/{name}_precision' for name in classes] if metric.classwise else []
+    return {*names, *coco_metrics(metric.prefix, metric.metrics, metric.metric_items)}
 
 
 def _known_metrics(built: Built) -> list[str]:
