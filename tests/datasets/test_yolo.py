@@ -187,6 +187,18 @@ def test_yolo_of_label_studio_has_no_yaml_file(root):
     assert objects(found['val'])['4.png'] == (96, 64, ('cat', 10, 10, 20, 20, pytest.approx(400, abs=0.01)))
 
 
+def test_a_yaml_file_is_read_inside_its_folder(root, monkeypatch):
+    write_labels(root, BOX)
+    for path in list(root.rglob('*.txt')) + list(root.rglob('*.png')):
+        kind = 'labels' if path.suffix == '.txt' else 'images'
+        (root / kind / path.parent.name).mkdir(parents=True, exist_ok=True)
+        path.rename(root / kind / path.parent.name / path.name)
+    (root / 'data.yaml').write_text(yaml.safe_dump(dict(train='images/train', val='images/val', names=['cat'])))
+    monkeypatch.chdir(root)
+    for place in ('.', 'data.yaml', root):
+        assert objects(find_splits(place)['val'])['4.png'][2][0] == 'cat'
+
+
 @pytest.mark.parametrize('inner', [True, False])
 def test_a_yaml_file_without_splits_has_the_usual_folders(root, inner):
     write_labels(root, BOX)

@@ -162,7 +162,7 @@ def _images(value: Any, base: Path, file: Path, split: str) -> list[Path]:
 def _labels_of(image: Path) -> Path:
     """The label file of an image, which may not exist: in `labels` instead of the last `images`, or next to it."""
     beside = image.with_suffix('.txt').as_posix()
-    tried = [re.sub(r'(?i)(.*/)images/', rf'\g<1>{name}/', beside) for name in ('labels', 'Labels')]
+    tried = [re.sub(r'(?i)^(.*/|)images/', rf'\g<1>{name}/', beside) for name in ('labels', 'Labels')]
     # Not even Ultralytics looks next to the image then, so that it would be background.
     paths = list(map(Path, [*tried, beside]))
     return next((path for path in paths if path.is_file()), paths[0])

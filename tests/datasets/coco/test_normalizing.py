@@ -253,7 +253,7 @@ def test_a_mask_of_another_size_gives_no_box(root):
     assert ('annotations without a valid bbox', 8) in [(one.text, len(one.items)) for one in found]
 
 
-def test_tags_of_whole_images_are_no_classes(root):
+def test_tags_of_whole_images_are_not_classes(root):
     box = '<box label="cat" xtl="10" ytl="10" xbr="30" ybr="30"/><tag label="day"/>'
     labels = '<label><name>cat</name></label><label><name>day</name><type>tag</type></label>'
     for split, first in (('train', 0), ('val', 4)):
