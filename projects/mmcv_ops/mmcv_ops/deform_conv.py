@@ -4,6 +4,8 @@ Offsets and masks have the same layout in mmcv and torchvision: (N, groups x 2 x
 """
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from .precision import float32
 
@@ -59,12 +61,32 @@ def deform_conv_backward_parameters(
     grad_weight.add_(grads[1], alpha=scale)
 
 
+def _of_size(tensor: Tensor, size: tuple[int, ...]) -> Tensor:
+    """Returns offsets or masks (N, M, H, W) of the output's size.
+
+    Where the output is smaller, mmcv's kernels take the first values of each image as if they had its shape. DyHead's
+    published weights are trained so: its offsets come from a larger feature map.
+    """
+    count = tensor.shape[1] * size[0] * size[1]
+    if tensor.shape[2:] == size or count > tensor[:1].numel():
+        return tensor
+    return tensor.flatten(1)[:, :count].unflatten(1, (-1, *size))
+
+
+def _add(target: Tensor, grad: Tensor) -> None:
+    """Adds a gradient to `target`, or to the first values of each image as `_of_size` takes them."""
+    if target.shape != grad.shape:
+        grad = F.pad(grad.flatten(1), (0, target[0].numel() - grad[0].numel())).view(target.shape)
+    target.add_(grad)
+
+
 def modulated_deform_conv_forward(
     input, weight, bias, ones, offset, mask, output, columns, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w,
     dilation_h, dilation_w, group, deformable_group, with_bias,
 ) -> None:  # fmt: skip
     sizes = (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w)
     bias = bias if with_bias else None
+    offset, mask = (_of_size(t, output.shape[2:]) for t in (offset, mask))
     output.copy_(_ops.deform_conv2d(*_arguments(input, weight, offset, mask, bias, *sizes, group, deformable_group)))
 
 
@@ -75,9 +97,10 @@ def modulated_deform_conv_backward(
 ) -> None:  # fmt: skip
     sizes = (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w)
     (grad_output,) = float32(grad_output)
+    offset, mask = (_of_size(t, grad_output.shape[2:]) for t in (offset, mask))
     grads = _ops._deform_conv2d_backward(
         grad_output, *_arguments(input, weight, offset, mask, None, *sizes, group, deformable_group)
     )
     targets = [grad_input, grad_weight, grad_offset, grad_mask] + ([grad_bias] if with_bias else [])
     for target, grad in zip(targets, grads, strict=False):
-        target.add_(grad)
+        _add(target, grad)

@@ -240,3 +240,24 @@ def test_memory_of_a_huge_region(ops, name, monkeypatch):
     assert largest.megabytes < 24  # 4 neighbors of each sample of 2 channels; of all 24 channels it would be 188
     torch.testing.assert_close(output, expected, rtol=0, atol=0)
     torch.testing.assert_close(other, gradient)
+
+
+def test_offsets_of_a_larger_map(ops):
+    """DyHead: mmcv's kernels take the first values of each image. Equal to compiled, also in the gradients."""
+    x, weight = random(2, 4, 6, 5), random(3, 4, 3, 3, seed=1)
+    large = dict(offset=random(2, 36, 9, 11, seed=2), mask=random(2, 18, 9, 11, seed=3))
+    small = {
+        key: torch.stack([image.flatten()[: len(image) * 30].view(len(image), 6, 5) for image in t.detach()])
+        for key, t in large.items()
+    }
+    results = []
+    for tensors in (large, {key: t.requires_grad_() for key, t in small.items()}):
+        output = ops.modulated_deform_conv2d(x, tensors['offset'], tensors['mask'], weight, None, 1, 1, 1, 1, 2)
+        results.append((output, *torch.autograd.grad(output.square().sum(), [x, weight, *tensors.values()])))
+    for value, expected in zip(results[0][:3], results[1][:3], strict=True):
+        torch.testing.assert_close(value, expected, rtol=0, atol=0)
+    for value, expected in zip(results[0][3:], results[1][3:], strict=True):
+        first = expected[0].numel()
+        assert torch.equal(value.flatten(1)[:, :first], expected.flatten(1))
+        assert not value.flatten(1)[:, first:].any()
+        assert expected.abs().sum() > 1
