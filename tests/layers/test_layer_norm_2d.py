@@ -27,6 +27,14 @@ def test_padding_does_not_enter():
     assert torch.equal(norm(padded)[..., :4, :6], norm(x))
 
 
+def test_memory_format_is_that_of_the_input():
+    norm, x = LayerNorm2d(8), torch.randn(2, 8, 4, 6)
+    assert norm(x).is_contiguous()  # mmcv's compiled RoIAlign reads other formats as if they were
+    last = norm(x.to(memory_format=torch.channels_last))
+    assert last.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(last, norm(x))
+
+
 @pytest.mark.parametrize('scope', ['mmdet', 'mmpretrain', 'mmengine'])
 def test_convolutions_of_any_scope_take_it(scope):
     init_default_scope(scope)

@@ -7,6 +7,7 @@ from typing import Any
 
 import mmengine.runner
 from mmengine.config import Config
+from mmengine.device import get_device
 from mmengine.logging import MMLogger
 from mmengine.registry import RUNNERS, init_default_scope
 from torch import nn
@@ -18,6 +19,7 @@ from tokennorm.compat import make_mmengine_write_json
 from tokennorm.config.build_errors import build_errors
 from tokennorm.config.tree import innermost_datasets
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
+from tokennorm.engine.hooks.cpu_speed import CPUSpeedHook
 from tokennorm.engine.hooks.data_errors import DataErrorHook
 from tokennorm.engine.hooks.progress import console_handlers
 from tokennorm.engine.resume.schedule import use_settings_of_run
@@ -124,6 +126,8 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
         verify('checkpoint', built)
     if training:
         verify('samples', built)
+    if training and get_device() == 'cpu':
+        runner.register_hook(CPUSpeedHook())
     return runner
 
 

@@ -16,7 +16,9 @@ class LayerNorm2d(nn.LayerNorm):
         super().__init__(num_features, eps=eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, H, W) -> (B, C, H, W), in the memory format of channels last."""
-        x = F.layer_norm(x.permute(0, 2, 3, 1), self.normalized_shape, self.weight, self.bias, self.eps)
-        x = x.permute(0, 3, 1, 2)
-        return x.contiguous() if torch.compiler.is_compiling() else x  # an export would fix the graph to some sizes
+        """(B, C, H, W) -> the same, with channels last if x has them, else contiguous, as mmcv's RoIAlign expects."""
+        out = F.layer_norm(x.permute(0, 2, 3, 1), self.normalized_shape, self.weight, self.bias, self.eps)
+        out = out.permute(0, 3, 1, 2)
+        if torch.compiler.is_compiling():  # to ask for strides would fix the graph of an export to some sizes
+            return out.contiguous()
+        return out if x.is_contiguous(memory_format=torch.channels_last) else out.contiguous()

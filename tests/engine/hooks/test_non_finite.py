@@ -88,6 +88,12 @@ def of(runner):
 NAN = math.nan
 
 
+def test_large_gradients_whose_squares_overflow_are_finite(tmp_path):
+    runner, error = run(tmp_path, [3e12] * 4, optim_wrapper=dict(optimizer=dict(type='SGD', lr=1e-30)))
+    assert error is None
+    assert runner.model.w < 0.5
+
+
 def test_bad_steps_are_skipped_and_three_in_a_row_stop(tmp_path):
     runner, error = run(tmp_path, [1.0, NAN, 2.0, math.inf, NAN, NAN, 1.0])
     assert of(runner) == weights_after([1.0, 2.0])

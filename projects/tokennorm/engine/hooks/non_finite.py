@@ -39,7 +39,8 @@ class NonFiniteHook(Hook):
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if getattr(optimizer, 'found_inf', None) is None:  # otherwise a loss scaler has looked already
             grads = [p.grad for group in optimizer.param_groups for p in group['params'] if p.grad is not None]
-            self._steps.append(math.isfinite(torch.nn.utils.get_total_norm(grads, norm_type=math.inf)))
+            norms = (torch.nn.utils.get_total_norm(grads, norm_type=p) for p in (2, math.inf))  # 2 is fast on a CPU
+            self._steps.append(any(math.isfinite(norm) for norm in norms))  # squares may overflow
             if not self._steps[-1]:
                 optimizer.zero_grad(set_to_none=True)
 

@@ -1,0 +1,177 @@
+"""Training on a CPU with other arithmetic for some modules: the same outputs, gradients, steps and names."""
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from tokennorm.backbones import PVT
+from tokennorm.backbones.timm_backbone import TimmBackbone
+from tokennorm.engine.hooks import cpu_speed
+from tokennorm.engine.hooks.cpu_speed import CPUSpeedHook, _Depthwise, folded, has_slow_gradient, step_groups_together
+
+
+def runner_of(model, optimizer=None):
+    return SimpleNamespace(model=model, optim_wrapper=SimpleNamespace(optimizer=optimizer))
+
+
+def randomized(model):
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.1)
+    for norm in model.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            nn.init.uniform_(norm.weight, 0.5, 2)
+            nn.init.uniform_(norm.running_var, 0.5, 2)
+            nn.init.normal_(norm.running_mean)
+    return model
+
+
+@pytest.fixture
+def detector():
+    pytest.importorskip('timm')
+    torch.manual_seed(0)
+    model = nn.Module()
+    model.backbone = TimmBackbone('tf_efficientnet_lite0', out_indices=(2, 3, 4), frozen_stages=3, norm_eval=True)
+    return randomized(model).train()
+
+
+@pytest.mark.parametrize('settings', [((1, 1), (2, 2), (1, 1)), ((2, 1), (0, 3), (1, 2)), ((3, 2), (1, 0), (1, 1))])
+@pytest.mark.parametrize(('batch', 'bias'), [(1, False), (3, True)])
+def test_depthwise_gradients(settings, batch, bias):
+    torch.manual_seed(0)
+    shapes = (batch, 4, 11, 14), (4, 1, 5, 5), (4,)
+    x, weight, b = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes)
+    b = b if bias else None
+    out, wanted = _Depthwise.apply(x, weight, b, *settings), nn.functional.conv2d(x, weight, b, *settings, 4)
+    assert torch.equal(out, wanted)
+    inputs, grad = [t for t in (x, weight, b) if t is not None], torch.randn_like(out)
+    found, expected = torch.autograd.grad(out, inputs, grad), torch.autograd.grad(wanted, inputs, grad)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_which_convolutions_are_depthwise():
+    assert has_slow_gradient(nn.Conv2d(4, 4, 5, groups=4))
+    others = [
+        nn.Conv2d(4, 4, 5), nn.Conv2d(4, 8, 5, groups=4), nn.Conv2d(4, 4, 3, groups=4), nn.Conv2d(1, 1, 5),
+        nn.Conv2d(4, 4, 5, groups=2), nn.Conv2d(4, 4, 5, groups=4, padding='same'),
+        nn.ConvTranspose2d(4, 4, 5, groups=4),
+        nn.Conv2d(4, 4, 5, groups=4, padding=2, padding_mode='reflect'),
+        nn.Conv2d(4, 4, 5, groups=4).requires_grad_(False),
+    ]  # fmt: skip
+    assert not any(map(has_slow_gradient, others))
+
+
+@pytest.mark.parametrize('bias', [False, True])
+def test_folded_batch_norm(bias):
+    torch.manual_seed(0)
+    conv, norm = nn.Conv2d(3, 5, 3, stride=2, padding=1, bias=bias), nn.BatchNorm2d(5)
+    randomized(nn.Sequential(conv, norm)).eval()
+    before, x = copy.deepcopy(conv.state_dict()), torch.randn(2, 3, 9, 8)
+    torch.testing.assert_close(folded(conv, norm)(x), norm(conv(x)), rtol=1e-5, atol=1e-6)
+    assert all(torch.equal(value, before[key]) for key, value in conv.state_dict().items())
+
+
+def test_outputs_gradients_and_names_are_the_same(detector):
+    backbone, images = detector.backbone, torch.randn(2, 3, 96, 64)
+
+    def run():
+        outs = backbone(images)
+        sum(((i + 1) * out.square()).mean() for i, out in enumerate(outs)).backward()
+        grads = {name: p.grad.clone() for name, p in backbone.named_parameters() if p.grad is not None}
+        backbone.zero_grad()
+        return outs, grads
+
+    outs, grads = run()
+    state, modules = copy.deepcopy(detector.state_dict()), dict(detector.named_modules())
+    hook = CPUSpeedHook()
+    hook.before_train(runner_of(detector))
+    replaced = [module for module in modules.values() if 'forward' in vars(module)]
+    frozen = sum(isinstance(m, nn.BatchNorm2d) and not m.weight.requires_grad for m in replaced)
+    large = sum(has_slow_gradient(module) for module in replaced)
+    fast_outs, fast_grads = run()
+
+    assert (frozen, large) == (15, 6)  # norms of the stem and of three stages; 5 x 5 with stride 1
+    torch.testing.assert_close(fast_outs, outs, rtol=1e-4, atol=1e-5)
+    assert fast_grads.keys() == grads.keys()
+    for name, grad in grads.items():
+        assert (fast_grads[name] - grad).norm() <= 2e-5 * grad.norm(), name
+    assert all(out.is_contiguous(memory_format=torch.channels_last) for out in fast_outs)
+    assert state.keys() == detector.state_dict().keys()
+    assert all(torch.equal(value, state[key]) for key, value in detector.state_dict().items())
+    assert dict(detector.named_modules()) == modules
+
+    hook.after_train(runner_of(detector))
+    assert not any('forward' in vars(module) for module in modules.values())
+    assert all(torch.equal(a, b) for a, b in zip(run()[0], outs, strict=True))
+
+
+def test_weights_loaded_after_training_are_used(detector):
+    images = torch.randn(1, 3, 64, 64)
+    hook = CPUSpeedHook()
+    hook.before_train(runner_of(detector))
+    hook.on_exit(runner_of(detector))
+    other = randomized(copy.deepcopy(detector))
+    detector.load_state_dict(other.state_dict())
+    for found, wanted in zip(detector.backbone(images), other.backbone(images), strict=True):
+        assert torch.equal(found, wanted)
+
+
+def test_feature_maps_for_compiled_operators_are_contiguous(detector, monkeypatch):
+    monkeypatch.setattr(cpu_speed, 'check_mmcv_ops', lambda: 'compiled in mmcv')
+    CPUSpeedHook().before_train(runner_of(detector))
+    assert all(out.is_contiguous() for out in detector.backbone(torch.randn(1, 3, 96, 64)))
+
+
+def test_attention_backbone_has_the_same_outputs():
+    torch.manual_seed(0)
+    model, images = nn.Module(), torch.randn(1, 3, 64, 64)
+    arch = dict(embed_dims=[8, 16], depths=[1, 1], num_heads=[1, 2], mlp_ratios=[2, 2], sr_ratios=[4, 2])
+    model.backbone = PVT(arch)
+    wanted = model.eval().backbone(images)
+    CPUSpeedHook().before_train(runner_of(model))
+    assert all(torch.equal(a, b) for a, b in zip(model.backbone(images), wanted, strict=True))
+
+
+def test_third_party_backbone_stays():
+    model = nn.Module()
+    model.backbone = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval().requires_grad_(False)
+    CPUSpeedHook().before_train(runner_of(model))
+    assert not any('forward' in vars(module) for module in model.modules())
+
+
+@pytest.mark.parametrize('kind', [torch.optim.AdamW, torch.optim.SGD])
+def test_steps_of_merged_groups(kind):
+    torch.manual_seed(0)
+    shapes, settings = [(3, 4), (5,), (2, 2), (7,)], [(1e-2, 0.1), (1e-3, 0.0), (1e-2, 0.1), (1e-2, 0.0)]
+    first = [nn.Parameter(torch.randn(shape)) for shape in shapes]
+    second = copy.deepcopy(first)
+    plain, merged = (
+        kind([dict(params=[p], lr=lr, weight_decay=decay) for p, (lr, decay) in zip(params, settings, strict=True)],
+             lr=1.0, fused=True)
+        for params in (first, second)
+    )  # fmt: skip
+    sizes = []
+    handles = step_groups_together(merged)
+
+    def note(*_):
+        sizes.append([len(group['params']) for group in merged.param_groups])
+
+    handles.append(merged.register_step_pre_hook(note))
+    for step in range(3):
+        for a, b in zip(first, second, strict=True):
+            a.grad = torch.randn_like(a)
+            b.grad = a.grad.clone()
+        for optimizer in (plain, merged):
+            optimizer.param_groups[3]['lr'] = 1e-2 / (step + 1)  # as a schedule does
+            optimizer.step()
+    assert sizes == [[2, 1, 1]] * 3
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+    states = [optimizer.state_dict() for optimizer in (plain, merged)]
+    assert states[0]['param_groups'] == states[1]['param_groups']
+    assert repr(sorted(states[0]['state'].items())) == repr(sorted(states[1]['state'].items()))
+    for handle in handles:
+        handle.remove()
+    merged.step()
+    assert len(sizes) == 3
