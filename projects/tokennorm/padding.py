@@ -35,7 +35,9 @@ def note_image_sizes(images: Tensor, sizes: Sequence[tuple[int, int]] | Tensor |
         raise ValueError(f'{len(sizes)} sizes for a batch of {len(images)} images')
     images.image_sizes = _LastNote.batch_shape = None  # type: ignore[attr-defined]
     if any(tuple(size) != (height, width) for size in sizes):
-        images.image_sizes = torch.tensor(sizes, dtype=torch.int32, device=images.device)  # type: ignore[attr-defined]
+        noted = torch.tensor(sizes, dtype=torch.int32, device=images.device)
+        noted.pairs = sizes  # type: ignore[attr-defined]  # to look at these does not wait for a GPU
+        images.image_sizes = noted  # type: ignore[attr-defined]
         _LastNote.batch_shape = (height, width)
     return images
 
@@ -121,12 +123,21 @@ class ImageArea:
         """A forward pre-hook of the first module that gets the batch: reads the sizes that are noted on it."""
         sizes, batch = image_sizes_of(args[0]), args[0].shape[-2:]
         if sizes is not None:
+            pairs = getattr(sizes, 'pairs', None)
             sizes = (sizes + self.divisor - 1) // self.divisor * self.divisor
-            if not torch.compiler.is_exporting() and bool((sizes >= torch.tensor(batch, device=sizes.device)).all()):
+            if pairs and not torch.compiler.is_exporting() and self._fills(pairs, batch):
                 sizes = None
         self._last = _Pass(sizes, batch, {})
         if not torch.compiler.is_compiling():
             self._passes[threading.get_ident()] = self._last
+
+    def _fills(self, sizes: Sequence[Sequence[int]], batch: Sequence[int]) -> bool:
+        """Returns whether each of the sizes, rounded up, is that of the batch."""
+        return all(
+            -(-side // self.divisor) * self.divisor >= of_batch
+            for size in sizes
+            for side, of_batch in zip(size, batch, strict=True)
+        )
 
     def _known(self, height: int, width: int) -> tuple[Tensor, Tensor] | None:
         """The extents (B, 2) and the positions inside, bool (B, height, width), of a feature map."""

@@ -24,7 +24,15 @@ from tokennorm.plan.options import TrainOptions
 from tokennorm.plan.schedule import fit_to_training
 
 LIST = (Path(__file__).resolve().parents[2] / 'docs/guides/migrate.md').read_text()
-ADDED = ['DataErrorHook', 'LambdaHook', 'NonFiniteHook', 'ProgressHook', 'ReportHook', 'TrainBatchesHook']
+ADDED = [
+    'CPUSpeedHook',
+    'DataErrorHook',
+    'LambdaHook',
+    'NonFiniteHook',
+    'ProgressHook',
+    'ReportHook',
+    'TrainBatchesHook',
+]
 BEST = ('save_best', 'rule', 'key_indicators', 'rules', 'best_ckpt_path', 'is_better_than')
 IMAGES = 128
 OTHER = '(an object)'
