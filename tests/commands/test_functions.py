@@ -118,6 +118,17 @@ def test_predict(model_file, images, two, capfd):
     assert content[0] == content[1]
 
 
+@pytest.mark.parametrize(
+    ('score_thr', 'recommended', 'hint'),
+    [(0.5, [0.6, 0.7], 'Too many boxes?'), (0.8, [0.6, 0.7], 'No boxes?'), (0.8, [0.9, 0.9], None)],
+)
+def test_predict_names_the_recommended_thresholds(score_thr, recommended, hint, images, tmp_path):
+    file = write_handmade(tmp_path / 'model.onnx', thresholds=recommended)
+    said = str(tokennorm.predict(file, images, out=tmp_path / 'out', score_thr=score_thr))
+    assert ('--thresholds best' in said) == (hint is not None)
+    assert hint is None or hint in said
+
+
 def test_predict_warns_of_what_was_left_out(model_file, images, tmp_path):
     (images / 'broken.png').write_bytes(b'')
     with pytest.warns(tokennorm.messages.IncompleteWarning, match='1 of 4 files could not be read: broken.png'):

@@ -136,7 +136,7 @@ def predict(
         opened = detector if is_open else _open(detector, named, device, tta)
         found.show()
         found.stop()
-        has_thresholds = opened.recommended is not None
+        recommended = opened.recommended
         source = open_sources(sources, out, every, options.drawings)
         predictor = Predictor(opened, options, source.frame_rate)
     if named is not None:
@@ -154,8 +154,9 @@ def predict(
     if options.drawings:
         shown += ' are drawn'
     lines = [f'{out}: detections.json ({objects} detections on {images} images); {shown}']
-    if thresholds is None and has_thresholds:
-        lines.append('Too many boxes? --thresholds best applies the score thresholds that the training run recommends.')
+    if thresholds is None and recommended is not None and (results.shown or min(recommended) < predictor.lowest):
+        question = 'Too many boxes?' if results.shown else 'No boxes?'
+        lines.append(f'{question} --thresholds best applies the score thresholds that the training run recommends.')
     unread, unwritten, done, problems = results.unread, results.unwritten, len(results.unread) + images, []
     if unread:
         problems.append(f'{len(unread)} of {done} files could not be read: {shorten(unread, 5)}')

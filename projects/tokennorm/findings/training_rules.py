@@ -97,8 +97,8 @@ TRAINING_RULES: tuple[Rule, ...] = (
          why='A server or a phone with one canvas for all images gets other detections than the AP was measured with. '
              'Norms with statistics over positions let padding in, and so do convolutions and attention without '
              '`mask_padding`. It is not a matter of images that are given without padding.',
-         do="Give the file images without padding, or train with model.type='tokennorm.RetinaNet' or "
-            "'tokennorm.MaskRCNN' and norm_cfg=dict(type='tokennorm.LN2d')"),
+         do="Give the file images without padding, or train with model.type='tokennorm.RetinaNet', "
+            "'tokennorm.FasterRCNN' or 'tokennorm.MaskRCNN', and norm_cfg=dict(type='tokennorm.LN2d')"),
     # ---- checkpoints
     Rule('non-finite-weights', 'error', 'the checkpoint has values that are NaN or infinite',
          about='checkpoint', why='Training diverged before it was saved, or the file is damaged. A detector with them '
