@@ -85,7 +85,9 @@ class CPUSpeedHook(Hook):
             self._replace(conv, folded(conv, norm).forward)
             self._replace(norm, getattr(norm, 'act', nn.Identity()).forward)
         outs = outputs_of(backbone)
-        if not all((out - as_before).norm() <= 1e-3 * as_before.norm() for out, as_before in zip(outs, wanted)):
+        if not all(
+            (out - as_before).norm() <= 1e-3 * as_before.norm() for out, as_before in zip(outs, wanted, strict=True)
+        ):
             self._modules.close()  # a convolution with other arithmetic, or whose output is also used elsewhere
 
     def _replace(self, module: nn.Module, forward: Callable[..., Any]) -> None:
