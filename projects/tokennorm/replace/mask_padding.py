@@ -22,7 +22,7 @@ def mask_padding(model: nn.Module, divisor: int | None = None) -> nn.Module:
     - Convolutions and poolings whose windows overlap get zeros outside of the image. Those of a `roi_head` stay: their
       feature maps are boxes.
     - Scores of a dense head with sigmoids are 0 outside of the image, and so is the objectness of YOLOX. A
-      `rpn_head` has no proposals there.
+      `rpn_head` with anchors has no proposals there.
     - RoIAlign gets the last row and column of the image again after it, as at the border of a feature map.
     - `tokennorm.PVT`, `PVTv2` and `ViT` have no keys in the padding, and positions for the size of the image. The
       windows of `tokennorm.Swin` and `ViT` end with the image.
@@ -66,7 +66,7 @@ def mask_padding(model: nn.Module, divisor: int | None = None) -> nn.Module:
             module.register_forward_hook(hooks.after_dense_head)
         if hasattr(module, 'image_area'):
             module.image_area = area
-    if getattr(model, 'rpn_head', None) is not None:
+    if hasattr(getattr(getattr(model, 'rpn_head', None), 'bbox_coder', None), 'means'):  # it shifts anchors
         model.rpn_head.register_forward_hook(hooks.after_rpn)
     if roi_head is not None:
         last = model.neck if getattr(model, 'with_neck', False) else backbone
@@ -96,8 +96,7 @@ class _Hooks:
         )
 
     def after_rpn(self, module: nn.Module, args: Any, outs: tuple[list[Tensor], ...]) -> tuple[list[Tensor], ...]:
-        scores, deltas = outs
-        return scores, [self.area.masked(x, BEYOND) for x in deltas]
+        return outs[0], [self.area.masked(x, BEYOND) for x in outs[1]], *outs[2:]
 
     def after_neck(self, module: nn.Module, args: Any, maps: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(self.area.replicated(x) for x in maps)
