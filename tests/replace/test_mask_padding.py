@@ -8,6 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from mmcv.ops import RoIAlign
+from mmdet.models.dense_heads import YOLOXHead
+from mmdet.structures import DetDataSample
 from torch import nn
 
 from tests.helpers.backbones import FOUR_STAGES, THREE_BLOCKS
@@ -221,6 +223,51 @@ def test_what_a_head_learns_from_a_padded_batch_is_from_images_alone():
             assert_near(f'{i} {level}', deltas[level][i, :, :height, :width], wanted_deltas[0], 'backward')
             beyond = scores[level][i].sigmoid().sum() - wanted.sigmoid().sum()
             assert abs(beyond.item()) < 1e-2, 'no loss of anchors in the padding'
+
+
+def test_proposals_are_those_of_the_image_alone():
+    torch.manual_seed(0)
+    cfg = config('mask-rcnn')
+    cfg.model.type = 'tokennorm.MaskRCNN'
+    model = build(cfg)
+    image, meta = torch.rand(3, 96, 64) * 255, DetDataSample(metainfo=dict(img_shape=(96, 64)))
+    with torch.no_grad():
+        alone_, padded = (
+            model.rpn_head.predict(model.extract_feat(x), [meta], rescale=False)[0]
+            for x in (alone(image), on_canvas([image]))
+        )
+    assert len(alone_) == len(padded) > 10
+    order = [x.scores.argsort(descending=True, stable=True) for x in (alone_, padded)]
+    torch.testing.assert_close(alone_.scores[order[0]], padded.scores[order[1]], rtol=1e-5, atol=1e-6)
+    assert (
+        torch.cdist(alone_.bboxes, padded.bboxes, compute_mode='donot_use_mm_for_euclid_dist').min(1).values.max()
+        < 0.01
+    )
+
+
+def test_objectness_of_yolox_has_no_loss_in_the_padding():
+    torch.manual_seed(0)
+    model = nn.Module()
+    model.backbone = nn.Conv2d(3, 4, 8, stride=8)
+    norm = dict(type='BN')
+    model.bbox_head = YOLOXHead(3, 4, feat_channels=4, stacked_convs=1, strides=(8,), norm_cfg=norm).eval()
+    mask_padding(model)
+    image = torch.rand(3, 96, 64)
+    scores, boxes, objectness = model.bbox_head([model.backbone(on_canvas([image]))])
+    wanted = model.bbox_head([model.backbone(alone(image))])
+    for found, expected in zip((scores, boxes, objectness), wanted, strict=True):
+        assert_near('map', found[0][..., :12, :8], expected[0])
+    for logits, expected in ((scores, wanted[0]), (objectness, wanted[2])):
+        assert_near('loss', F.softplus(logits[0]).sum(), F.softplus(expected[0]).sum())
+    assert (boxes[0][..., 12:, :] > -100).all()
+
+
+def test_an_area_of_other_modules_stays():
+    class Foreign(nn.Conv2d):
+        area = property(lambda self: self.kernel_size[0] * self.kernel_size[1])
+
+    model = mask_padding(nn.Sequential(Foreign(3, 4, 3)))
+    assert model[0].area == 9
 
 
 CHOSEN = [

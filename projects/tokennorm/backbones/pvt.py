@@ -44,7 +44,7 @@ ARCHS['mini'] = dict(_MINI, depths=(1, 1, 2, 1))  # this project's: 1.7 million 
 class SpatialReductionAttention(nn.Module):
     """Attention whose keys and values are one token for each sr_ratio x sr_ratio tokens (PVT, Eqs. 1 to 3)."""
 
-    area: ImageArea | None = None  # of `mask_padding`: outside of it there are no keys
+    image_area: ImageArea | None = None  # of `mask_padding`: outside of it there are no keys
 
     def __init__(self, dims: int, num_heads: int, sr_ratio: int, norm_cfg: Mapping[str, Any]) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class SpatialReductionAttention(nn.Module):
         q = rearrange(self.q(x), 'b h w (n d) -> b n (h w) d', n=self.num_heads)
         tokens = self.reduce(x)
         k, v = rearrange(self.kv(tokens), 'b h w (two n d) -> two b n (h w) d', two=2, n=self.num_heads)
-        inside = None if self.area is None else self.area.inside(*tokens.shape[1:3])
+        inside = None if self.image_area is None else self.image_area.inside(*tokens.shape[1:3])
         bias = hide_keys(self.bias(q, height, width), inside)
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
         return self.proj(rearrange(out, 'b n (h w) d -> b h w (n d)', h=height, w=width))
@@ -90,7 +90,7 @@ class Stage(nn.Module):
     """
 
     pos_mode = 'bilinear'
-    area: ImageArea | None = None  # of `mask_padding`: the positions are those of each image
+    image_area: ImageArea | None = None  # of `mask_padding`: the positions are those of each image
 
     def __init__(
         self, patch_embed: nn.Module, blocks: nn.ModuleList, pos_shape: tuple[int, int], dims: int, cls_token: bool
@@ -105,7 +105,7 @@ class Stage(nn.Module):
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
         """(B, C', H', W') -> (B, C, H, W), or (B, C, 1, 1 + H * W) with the class token first."""
         x = self.patch_embed(x)
-        extents = None if self.area is None else self.area.extents(*x.shape[1:3])
+        extents = None if self.image_area is None else self.image_area.extents(*x.shape[1:3])
         x = x + positions_of(self, x, extents)
         if self.cls_token is not None:
             x, valid = prepend_token(self.cls_token + self.pos_embed[:, :1], x), None  # no longer a grid

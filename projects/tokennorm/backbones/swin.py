@@ -88,7 +88,7 @@ def attend_with_bias(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
 class WindowAttention(nn.Module):
     """Attention within windows, with a learned bias for each offset and head (Swin, Eq. 4), shifted or not."""
 
-    area: ImageArea | None = None  # of `mask_padding`: outside of it are zeros, as after the end of a grid
+    image_area: ImageArea | None = None  # of `mask_padding`: outside of it are zeros, as after the end of a grid
 
     def __init__(self, dims: int, num_heads: int, window: int) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class WindowAttention(nn.Module):
     def forward(self, x: Tensor, shift: tuple[int, int], mask: Tensor | None) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C). `mask` is the result of `shift_mask`, or None without a shift."""
         batch_size, height, width = x.shape[:3]
-        inside = None if self.area is None else self.area.inside(height, width)
+        inside = None if self.image_area is None else self.image_area.inside(height, width)
         x = x if inside is None else torch.where(inside[..., None], x, 0)
         x = pad_to_multiple(x, self.window, channels_last=True)
         rows = x.shape[1] // self.window
@@ -150,7 +150,7 @@ class Stage(nn.Module):
     are not longer than one window are shifted too.
     """
 
-    area: ImageArea | None = None  # of `mask_padding`: shifted windows end there
+    image_area: ImageArea | None = None  # of `mask_padding`: shifted windows end there
 
     def __init__(
         self, patch_embed: nn.Module, blocks: nn.ModuleList, norm: nn.Module, window: int, shift_single_windows: bool
@@ -179,7 +179,7 @@ class Stage(nn.Module):
         if len(self.blocks) < 2 or shift == (0, 0):
             return (0, 0), None
         grid = round_up(height, self.window), round_up(width, self.window)
-        extents = None if self.area is None else self.area.extents(height, width)
+        extents = None if self.image_area is None else self.image_area.extents(height, width)
         return shift, shift_mask(grid, self.window, shift, like=x, extents=extents)
 
 

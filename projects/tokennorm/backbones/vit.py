@@ -80,7 +80,7 @@ class ViT(Backbone):
     layouts = VIT_LAYOUTS
     adds_positions = True
     pos_mode = 'bicubic'
-    area: ImageArea | None = None  # of `mask_padding`: the positions are those of each image
+    image_area: ImageArea | None = None  # of `mask_padding`: the positions are those of each image
     block_type: type[Block] = Block
 
     def __init__(
@@ -199,7 +199,7 @@ class ViT(Backbone):
 
     def _add_positions(self, x: Tensor, valid: Tensor | None) -> tuple[Tensor, Sequence[tuple[Tensor, ...]]]:
         """Tokens (B, H, W, C) of the stem -> of the first block, and the further arguments of each block."""
-        extents = None if self.area is None else self.area.extents(*x.shape[1:3])
+        extents = None if self.image_area is None else self.image_area.extents(*x.shape[1:3])
         x = x + positions_of(self, x, extents)
         if getattr(self.patch_embed, 'norm_after_positions', False):
             x = self.patch_embed.norm(x, valid)

@@ -37,7 +37,7 @@ class Attention(nn.Module):
     for, initially 0; None turns them off.
     """
 
-    area: ImageArea | None = None  # of `mask_padding`: outside of it there are no keys, and windows have zeros
+    image_area: ImageArea | None = None  # of `mask_padding`: outside of it there are no keys, and windows have zeros
 
     def __init__(self, dims: int, num_heads: int, rel_pos: tuple[int, int] | None = None) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C)."""
-        return self.attend(x, None if self.area is None else self.area.inside(*x.shape[1:3]))
+        return self.attend(x, None if self.image_area is None else self.image_area.inside(*x.shape[1:3]))
 
     def attend(self, x: Tensor, inside: Tensor | None = None) -> Tensor:
         """The same. Keys are the tokens `inside`, bool (B, H, W); None is all."""
@@ -85,7 +85,7 @@ class WindowAttention(Attention):
     def forward(self, x: Tensor) -> Tensor:
         """(B, H, W, C) -> (B, H, W, C)."""
         batch_size, height, width = x.shape[:3]
-        inside = None if self.area is None else self.area.inside(height, width)
+        inside = None if self.image_area is None else self.image_area.inside(height, width)
         x = x if inside is None else torch.where(inside[..., None], x, 0)
         x = pad_to_multiple(x, self.window, channels_last=True)
         rows = x.shape[1] // self.window

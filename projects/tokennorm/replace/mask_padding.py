@@ -10,6 +10,7 @@ from tokennorm.padding import ImageArea
 LARGEST_STRIDE = 32  # of backbones: sides of images are multiples of it
 WINDOWED = (nn.Conv2d, nn.ConvTranspose2d, nn.MaxPool2d, nn.AvgPool2d)
 HIDDEN = -1e4  # a logit whose sigmoid is 0, also in float16
+BEYOND = 1e4  # a shift of an anchor after which it is clipped to a box without pixels, which mmdet's RPN leaves out
 
 
 def mask_padding(model: nn.Module, divisor: int | None = None) -> nn.Module:
@@ -20,7 +21,8 @@ def mask_padding(model: nn.Module, divisor: int | None = None) -> nn.Module:
 
     - Convolutions and poolings whose windows overlap get zeros outside of the image. Those of a `roi_head` stay: their
       feature maps are boxes.
-    - Scores of a dense head with sigmoids are 0 outside of the image.
+    - Scores of a dense head with sigmoids are 0 outside of the image, and so is the objectness of YOLOX. A
+      `rpn_head` with anchors has no proposals there.
     - RoIAlign gets the last row and column of the image again after it, as at the border of a feature map.
     - `tokennorm.PVT`, `PVTv2` and `ViT` have no keys in the padding, and positions for the size of the image. The
       windows of `tokennorm.Swin` and `ViT` end with the image.
@@ -62,8 +64,10 @@ def mask_padding(model: nn.Module, divisor: int | None = None) -> nn.Module:
             module.register_forward_pre_hook(hooks.before_windows)
         if getattr(module, 'use_sigmoid_cls', False):
             module.register_forward_hook(hooks.after_dense_head)
-        if hasattr(module, 'area'):
-            module.area = area
+        if hasattr(module, 'image_area'):
+            module.image_area = area
+    if hasattr(getattr(getattr(model, 'rpn_head', None), 'bbox_coder', None), 'means'):  # it shifts anchors
+        model.rpn_head.register_forward_hook(hooks.after_rpn)
     if roi_head is not None:
         last = model.neck if getattr(model, 'with_neck', False) else backbone
         last.register_forward_hook(hooks.after_neck)
@@ -86,7 +90,13 @@ class _Hooks:
     def after_dense_head(
         self, module: nn.Module, args: Any, outs: tuple[list[Tensor], ...]
     ) -> tuple[list[Tensor], ...]:
-        return [self.area.masked(scores, HIDDEN) for scores in outs[0]], *outs[1:]
+        hidden = [0, 2] if hasattr(module, 'loss_obj') else [0]
+        return tuple(
+            [self.area.masked(x, HIDDEN) for x in maps] if i in hidden else maps for i, maps in enumerate(outs)
+        )
+
+    def after_rpn(self, module: nn.Module, args: Any, outs: tuple[list[Tensor], ...]) -> tuple[list[Tensor], ...]:
+        return outs[0], [self.area.masked(x, BEYOND) for x in outs[1]], *outs[2:]
 
     def after_neck(self, module: nn.Module, args: Any, maps: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(self.area.replicated(x) for x in maps)

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from tokennorm.backbones import PVT
+from tokennorm.backbones.base import Backbone
 from tokennorm.backbones.timm_backbone import TimmBackbone
 from tokennorm.engine.hooks import cpu_speed
 from tokennorm.engine.hooks.cpu_speed import CPUSpeedHook, _Depthwise, folded, has_slow_gradient, step_groups_together
@@ -153,12 +154,12 @@ def test_steps_of_merged_groups(kind):
         for params in (first, second)
     )  # fmt: skip
     sizes = []
-    handles = step_groups_together(merged)
+    undo = step_groups_together(merged)
 
     def note(*_):
         sizes.append([len(group['params']) for group in merged.param_groups])
 
-    handles.append(merged.register_step_pre_hook(note))
+    merged.register_step_pre_hook(note)
     for step in range(3):
         for a, b in zip(first, second, strict=True):
             a.grad = torch.randn_like(a)
@@ -171,7 +172,127 @@ def test_steps_of_merged_groups(kind):
     states = [optimizer.state_dict() for optimizer in (plain, merged)]
     assert states[0]['param_groups'] == states[1]['param_groups']
     assert repr(sorted(states[0]['state'].items())) == repr(sorted(states[1]['state'].items()))
-    for handle in handles:
-        handle.remove()
+    for call in undo:
+        call()
     merged.step()
-    assert len(sizes) == 3
+    assert sizes[3] == [1] * 4
+
+
+class Frozen(Backbone):
+    """A frozen convolution and batch norm, and what else can be done with them."""
+
+    vector_type = 'featmap'
+    layouts = ()
+
+    def __init__(self, outputs, conv=nn.Conv2d):
+        super().__init__(1)
+        self.conv, self.other, self.outputs = conv(3, 4, 3), nn.Conv2d(3, 4, 3), outputs
+        self.norm, self.second = nn.BatchNorm2d(4), nn.BatchNorm2d(4)
+        randomized(self).requires_grad_(False)
+
+    def _freeze_stages(self):
+        for norm in (self.norm, self.second):
+            norm.train(norm.training and norm.weight.requires_grad)
+
+    def _outputs(self, x):
+        return self.outputs(self, x)
+
+
+class Doubled(Frozen):
+    def forward(self, x):
+        return tuple(2 * out for out in super().forward(x))
+
+
+def standardized(*args):
+    return pytest.importorskip('timm').layers.StdConv2d(*args)
+
+
+@pytest.mark.parametrize(
+    'make',
+    [
+        lambda: Frozen(lambda m, x: [m.norm(m.conv(x))]),
+        lambda: Frozen(lambda m, x: [m.norm(m.conv(x)), m.second(m.conv(x))]),
+        lambda: Frozen(lambda m, x: [m.norm(m.conv(x)), m.norm(m.other(x))]),
+        lambda: Frozen(lambda m, x: [m.norm(y := m.conv(x)) + y]),
+        lambda: Frozen(lambda m, x: [m.norm(m.conv(x))], standardized),
+        lambda: Doubled(lambda m, x: [m.norm(m.conv(x))]),
+    ],
+    ids=['once', 'two norms', 'two convolutions', 'read twice', 'other arithmetic', 'own forward'],
+)
+def test_frozen_norms_of_unusual_backbones(make):
+    torch.manual_seed(0)
+    model, images = nn.Module(), torch.randn(2, 3, 20, 20)
+    model.backbone = make()
+    wanted, state = model.backbone(images), torch.random.get_rng_state()
+    hook = CPUSpeedHook()
+    hook.before_train(runner_of(model))
+    assert torch.equal(torch.random.get_rng_state(), state), 'training stays reproducible'
+    torch.testing.assert_close(model.backbone(images), wanted, rtol=1e-4, atol=1e-5)
+    hook.on_exit(runner_of(model))
+    assert all(torch.equal(a, b) for a, b in zip(model.backbone(images), wanted, strict=True))
+
+
+def load(model):
+    model.load_state_dict(randomized(copy.deepcopy(model)).state_dict())
+
+
+def swap(model):
+    for parameter in model.parameters():  # as mmengine's EMAHook
+        parameter.data.copy_(torch.randn_like(parameter))
+
+
+def unfreeze(model):
+    model.requires_grad_(True).train()
+
+
+@pytest.mark.parametrize(
+    ('change', 'event'), [(load, 'before_train_iter'), (swap, 'before_val_epoch'), (unfreeze, 'before_train_iter')]
+)
+def test_frozen_norms_that_change_in_training(change, event):
+    torch.manual_seed(0)
+    model, images = nn.Module(), torch.randn(2, 3, 20, 20)
+    model.backbone = Frozen(lambda m, x: [m.norm(m.conv(x))]).train()
+    hook = CPUSpeedHook()
+    hook.before_train(runner_of(model))
+    assert 'forward' in vars(model.backbone.conv)
+    change(model.backbone)
+    getattr(hook, event)(runner_of(model))
+    wanted = copy.deepcopy(model.backbone)
+    hook_free = Frozen(wanted.outputs)
+    hook_free.load_state_dict(wanted.state_dict())
+    hook_free.norm.train(model.backbone.norm.training)
+    torch.testing.assert_close(model.backbone(images)[0], hook_free._outputs(images)[0], rtol=1e-4, atol=1e-5)
+    assert ('forward' in vars(model.backbone.conv)) == (change is not unfreeze)
+
+
+@pytest.mark.parametrize(('batch', 'autocast'), [(2, True), (0, False)])
+def test_depthwise_convolution_under_autocast_and_of_an_empty_batch(batch, autocast):
+    torch.manual_seed(0)
+    conv, x = nn.Conv2d(4, 4, 5, padding=2, groups=4), torch.randn(batch, 4, 9, 8, requires_grad=True)
+    found = []
+    for forward in (conv, lambda x: cpu_speed.depthwise(conv, x)):
+        with torch.autocast('cpu', torch.bfloat16, enabled=autocast):
+            out = forward(x)
+        found.append([out, *torch.autograd.grad(out.float().square().sum(), [x, conv.weight, conv.bias])])
+    assert all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_groups_after_an_error_and_after_a_loaded_state():
+    parameters = [nn.Parameter(torch.ones(2)) for _ in range(2)]
+    optimizer = torch.optim.SGD([dict(params=[p]) for p in parameters], lr=1.0)
+    undo = step_groups_together(optimizer)
+    for parameter in parameters:
+        parameter.grad = torch.ones(2)
+    optimizer.step()
+    state = optimizer.state_dict()
+    state['param_groups'][0]['lr'] = 0.25
+    optimizer.load_state_dict(state)
+    optimizer.step()
+    assert [p[0].item() for p in parameters] == [-0.25, -1]
+    assert [group['lr'] for group in optimizer.param_groups] == [0.25, 1]
+    state = optimizer.state_dict()
+    optimizer.register_step_pre_hook(lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        optimizer.step()
+    undo[0]()
+    assert optimizer.state_dict() == state

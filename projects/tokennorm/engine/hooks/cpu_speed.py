@@ -1,6 +1,7 @@
 """Training on a CPU in less time, with the same results up to float32's rounding."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from copy import copy
 from functools import partial
 from typing import Any
@@ -25,7 +26,7 @@ class CPUSpeedHook(Hook):
     Parameters, checkpoints and the optimizer's state keep their names and shapes. `build_runner` adds it on a CPU.
 
     - A convolutional backbone computes with channels last, and its frozen batch norms inside of the convolutions before
-      them. Feature maps keep their memory format.
+      them, if its feature maps stay the same. Feature maps keep their memory format.
     - Gradients of the weights of large depthwise convolutions are convolutions themselves.
     - Parameters with equal settings are stepped together, in PyTorch's optimizers.
     """
@@ -33,39 +34,66 @@ class CPUSpeedHook(Hook):
     priority = 'LOW'  # the weights are loaded
 
     def __init__(self) -> None:
-        self._replaced: list[nn.Module] = []
-        self._handles: list[Any] = []
+        self._modules, self._steps = ExitStack(), ExitStack()
+        self._frozen: list[tuple[nn.Conv2d, nn.BatchNorm2d]] = []
+        self._noted: list[Any] = []
 
     def before_train(self, runner: Runner) -> None:
-        model = unwrapped(runner.model)
-        for conv in filter(has_slow_gradient, model.modules()):
-            self._replace(conv, partial(depthwise, conv))
-        backbone = getattr(model, 'backbone', None)
-        if isinstance(backbone, Backbone) and backbone.autocast_dtype is None:
-            layout = torch.channels_last if is_convolutional(backbone) else torch.preserve_format
-            for conv, norm in frozen_norms(backbone) if is_convolutional(backbone) else ():
-                self._replace(conv, folded(conv, norm).forward)
-                self._replace(norm, getattr(norm, 'act', nn.Identity()).forward)
-            compiled = check_mmcv_ops() == 'compiled in mmcv'  # its RoIAlign reads other formats wrongly
-            self._replace(backbone, partial(backbone_forward, backbone, layout=layout, contiguous=compiled))
+        self._replace_modules(runner)
         optimizer = getattr(runner.optim_wrapper, 'optimizer', None)  # not of several optimizers
         if type(optimizer).__module__.startswith('torch.optim.'):  # those compute each element by itself
-            self._handles += step_groups_together(optimizer)
+            for undo in step_groups_together(optimizer):
+                self._steps.callback(undo)
+
+    def before_train_iter(self, runner: Runner, *args: Any, **kwargs: Any) -> None:
+        if settings_of(self._frozen) != self._noted:  # a hook unfroze them, or loaded weights
+            self._replace_modules(runner)
+
+    def before_val_epoch(self, runner: Runner) -> None:
+        self._replace_modules(runner)  # EMAHook has put its weights in
+
+    def after_val_epoch(self, runner: Runner, *args: Any, **kwargs: Any) -> None:
+        self._replace_modules(runner)
 
     def after_train(self, runner: Runner) -> None:
         self.on_exit(runner)
 
     def on_exit(self, runner: Runner) -> None:
         """Restores the modules and the optimizer, also when training ends by an error."""
-        for module in self._replaced:
-            del module.forward
-        for handle in self._handles:
-            handle.remove()
-        self._replaced, self._handles = [], []
+        self._modules.close()
+        self._steps.close()
+
+    def _replace_modules(self, runner: Runner) -> None:
+        self._modules.close()
+        self._frozen = []
+        model = unwrapped(runner.model)
+        backbone = getattr(model, 'backbone', None)
+        own = isinstance(backbone, Backbone) and type(backbone).forward is Backbone.forward
+        if own and backbone.autocast_dtype is None:
+            layout = torch.channels_last if is_convolutional(backbone) else torch.preserve_format
+            if is_convolutional(backbone):
+                self._fold(backbone)
+            compiled = check_mmcv_ops() == 'compiled in mmcv'  # its RoIAlign reads other formats wrongly
+            self._replace(backbone, partial(backbone_forward, backbone, layout=layout, contiguous=compiled))
+        for conv in filter(has_slow_gradient, model.modules()):
+            self._replace(conv, partial(depthwise, conv))
+        self._noted = settings_of(self._frozen)
+
+    def _fold(self, backbone: Backbone) -> None:
+        self._frozen, wanted = frozen_norms(backbone)
+        for conv, norm in self._frozen:
+            self._replace(conv, folded(conv, norm).forward)
+            self._replace(norm, getattr(norm, 'act', nn.Identity()).forward)
+        outs = outputs_of(backbone)
+        if not all(
+            (out - as_before).norm() <= 1e-3 * as_before.norm() for out, as_before in zip(outs, wanted, strict=True)
+        ):
+            self._modules.close()  # a convolution with other arithmetic, or whose output is also used elsewhere
 
     def _replace(self, module: nn.Module, forward: Callable[..., Any]) -> None:
-        module.forward = forward  # of this object; the class's is back when it is deleted
-        self._replaced.append(module)
+        if 'forward' not in vars(module):
+            module.forward = forward  # of this object; the class's is back when it is deleted
+            self._modules.callback(vars(module).pop, 'forward')
 
 
 def is_convolutional(module: nn.Module) -> bool:
@@ -83,8 +111,22 @@ def backbone_forward(
     return tuple(out.contiguous() for out in outs) if contiguous else outs
 
 
-def frozen_norms(backbone: Backbone) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
-    """Returns the frozen batch norms of a backbone, each with the frozen convolution whose output it gets."""
+def outputs_of(backbone: Backbone) -> tuple[Tensor, ...]:
+    """Returns the feature maps, in evaluation, of a small image that is always the same."""
+    modes = {module: module.training for module in backbone.modules()}
+    channels = next(module.in_channels for module in modes if isinstance(module, nn.Conv2d))
+    with torch.no_grad():
+        outs = backbone.eval()(torch.rand(1, channels, 64, 64, generator=torch.Generator().manual_seed(0)))
+    for module, mode in modes.items():
+        module.training = mode
+    return outs
+
+
+def frozen_norms(backbone: Backbone) -> tuple[list[tuple[nn.Conv2d, nn.BatchNorm2d]], tuple[Tensor, ...]]:
+    """Returns the frozen batch norms of a backbone, each with the frozen convolution whose output it gets.
+
+    The second result is what `outputs_of` returns.
+    """
     made: dict[int, nn.Conv2d] = {}
     read: dict[int, list[nn.Module]] = {}
     kept = []  # the ids are of tensors that are there
@@ -95,22 +137,25 @@ def frozen_norms(backbone: Backbone) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
         if isinstance(module, nn.Conv2d):
             made[id(output)] = module
 
-    mode = backbone.training
     leaves = [m for m in backbone.modules() if isinstance(m, nn.Conv2d | nn.BatchNorm2d) or not [*m.children()]]
     handles = [module.register_forward_hook(note) for module in leaves]
-    channels = next(module.in_channels for module in leaves if isinstance(module, nn.Conv2d))
-    with torch.no_grad():
-        backbone.eval()(torch.zeros(1, channels, 64, 64))
-    backbone.train(mode)
+    outs = outputs_of(backbone)
     for handle in handles:
         handle.remove()
-    return [
+    pairs = [
         (made[tensor], modules[0])
         for tensor, modules in read.items()
         if tensor in made and len(modules) == 1 and isinstance(modules[0], nn.BatchNorm2d)
         and not modules[0].training and modules[0].track_running_stats and modules[0].affine
         and not any(p.requires_grad for module in (made[tensor], modules[0]) for p in module.parameters())
     ]  # fmt: skip
+    return pairs, outs
+
+
+def settings_of(frozen: list[tuple[nn.Conv2d, nn.BatchNorm2d]]) -> list[Any]:
+    """Returns what changes when frozen norms and their convolutions are trained, or get other weights."""
+    tensors = [t for pair in frozen for module in pair for t in (*module.parameters(), *module.buffers())]
+    return [norm.training for _, norm in frozen] + [(t.requires_grad, t.data_ptr(), t._version) for t in tensors]
 
 
 def folded(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> nn.Conv2d:
@@ -139,7 +184,8 @@ def has_slow_gradient(module: nn.Module) -> bool:
 def depthwise(conv: nn.Conv2d, x: Tensor) -> Tensor:
     """`forward` of a depthwise convolution."""
     settings = conv.stride, conv.padding, conv.dilation
-    if not torch.is_grad_enabled() or x.dtype != torch.float32:
+    plain = torch.is_grad_enabled() and x.dtype == torch.float32 and not torch.is_autocast_enabled(x.device.type)
+    if not plain or not x.numel():
         return F.conv2d(x, conv.weight, conv.bias, *settings, conv.groups)
     return _Depthwise.apply(x, conv.weight, conv.bias, *settings)
 
@@ -169,18 +215,22 @@ class _Depthwise(torch.autograd.Function):
         return grad_x, grad_weight, grad_bias, None, None, None
 
 
-def step_groups_together(optimizer: Optimizer) -> list[Any]:
-    """Makes an optimizer step all parameters with equal settings as one group. Returns the handles of its hooks."""
-    groups = optimizer.param_groups
+def step_groups_together(optimizer: Optimizer) -> list[Callable[[], None]]:
+    """Makes an optimizer step all parameters with equal settings as one group. Returns calls that undo it."""
+    own: list[list[dict[str, Any]]] = []  # its groups, in a step
 
     def merge(*_: Any) -> None:
+        restore()
+        own.append(optimizer.param_groups)
         merged: dict[str, dict[str, Any]] = {}
-        for group in groups:
+        for group in optimizer.param_groups:
             settings = {key: value for key, value in group.items() if key != 'params'}
             merged.setdefault(repr(settings), dict(settings, params=[]))['params'].extend(group['params'])
         optimizer.param_groups = [*merged.values()]
 
-    def restore(*_: Any) -> None:
-        optimizer.param_groups = groups
+    def restore(*_: Any) -> None:  # also after an error in a step
+        if own:
+            optimizer.param_groups = own.pop()
 
-    return [optimizer.register_step_pre_hook(merge), optimizer.register_step_post_hook(restore)]
+    handles = optimizer.register_step_pre_hook(merge), optimizer.register_step_post_hook(restore)
+    return [restore, *(handle.remove for handle in handles)]
