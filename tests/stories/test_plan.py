@@ -109,7 +109,7 @@ def test_a_run_that_is_resumed_keeps_what_was_allowed(config, tmp_path, monkeypa
     data = coco(boxes([60, 10, 70, 60], rest=[50, 20, 80, 60]))(tmp_path / 'data')
     options = TrainOptions(config, data, init='none', out=tmp_path / 'run', resume=True)
     (tmp_path / 'run' / 'epoch_1.pth').touch()
-    (tmp_path / 'run' / 'written.py').write_text("allow = ['bbox-as-corners', 'repeated-object']")
+    (tmp_path / 'run' / 'written.py').write_text("work_dir = 'run'\nallow = ['bbox-as-corners', 'repeated-object']")
     with judging(Findings()) as found:
         plan, _ = plan_training(options)
     assert plan.cfg.allow == ['bbox-as-corners', 'repeated-object']
@@ -117,7 +117,7 @@ def test_a_run_that_is_resumed_keeps_what_was_allowed(config, tmp_path, monkeypa
     (corners,) = (one for one in found if one.code == 'bbox-as-corners')
     assert len(corners.items) == 8
     assert not [one for one in found if one.code == 'repeated-object']
-    (tmp_path / 'run' / 'written.py').write_text('')
+    (tmp_path / 'run' / 'written.py').write_text("work_dir = 'run'")
     with judging(Findings()), pytest.raises(Refusal) as refused:
         plan_training(options)
     assert [one.code for one in refused.value.findings] == ['bbox-as-corners']
