@@ -177,6 +177,11 @@ def turned(orientation, name='train/0.png', size=(96, 64)):
     return change
 
 
+def unnamed(root):
+    path = root / 'Annotations' / '0.xml'
+    path.write_text(path.read_text().replace('<name>cat</name>', '<name> </name>'))
+
+
 def files_only(*changes):
     return lambda root: [change(root) for change in changes] and root
 
@@ -199,6 +204,7 @@ CASES = {
             yolo(nc={1: 2}),
             yolo(files=text('data.yaml', 'names: &i [*i]\ntrain: *i\n')),
             voc(files=text('Annotations/0.xml', '<annotation><object>')),
+            voc(size='<size><width>wide</width><height>64</height></size>'),
             coco(
                 files=steps(
                     copy('train/labels.json', 'train/instances.json'), copy('train/labels.json', 'train/train.json')
@@ -296,6 +302,7 @@ CASES = {
             voc(box=WIDE.replace('50', '5')),
             voc(box=WIDE * 2),
             voc(box=WIDE.replace('50', 'x')),
+            voc(files=unnamed),
         ],
         [yolo([f' {BOX}  ', '', BOX]), yolo(['0.0 3e-1 .3 .2 .3']), yolo([BOX + ' .5 .5 2 .9 .9 1'], kpt_shape=[2, 3])],
     ),
@@ -497,6 +504,7 @@ CASES = {
             coco(crowd_masks(1)),
             coco(objects(dict(iscrowd=1, attributes=dict(occluded=False)))),
             coco(steps(entry('categories', supercategory='common-objects'), entry('annotations', iscrowd=1))),
+            coco(steps(all_of('categories', supercategory=['common-objects']), entry('annotations', iscrowd=1))),
         ],
         lambda splits: first(splits, 'iscrowd') == 1,
     ),
@@ -509,6 +517,7 @@ CASES = {
             coco(entry('annotations', segmentation='[[1, 2, 3, 4, 5, 6]]')),
             coco(entry('annotations', segmentation=[[1, 2, 3, 4, 5, float('nan')]])),
             coco(entry('annotations', segmentation=[[1, 2, 3, 4, 5, None]])),
+            coco(entry('annotations', segmentation=[[[10, 10], [30, 10], [30, 30], [10, 30]]])),
             coco(entry('annotations', segmentation=dict(size=[3, 5], counts='0'))),
             coco(entry('annotations', segmentation=dict(size=[64, 96], counts=[9]))),
             coco(entry('annotations', segmentation=[[1, 2, 3, 4, 5, 200]])),

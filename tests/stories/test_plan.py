@@ -9,8 +9,9 @@ from mmengine.config import Config
 import tokennorm
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.trained import without_report  # noqa: F401 - a fixture
+from tests.rules.folders import boxes, coco
 from tokennorm.engine.training import plan_training
-from tokennorm.findings import Findings, judging
+from tokennorm.findings import Findings, Refusal, judging
 from tokennorm.plan.options import TrainOptions
 
 RETINANET, MASK_RCNN = 'retinanet_pvt-mini-dtn_fpn', 'mask-rcnn_pvt-mini_fpn'
@@ -97,3 +98,26 @@ def test_a_written_config_keeps_what_is_allowed(data, tmp_path):
     assert cfg.allow == ['zero-instance-category']
     plan = planned(str(next(Path(tmp_path / 'run').glob('*.py'))), None, tmp_path / 'other')
     assert plan.cfg.allow == ['zero-instance-category']
+
+
+@pytest.mark.parametrize('config', [None, RETINANET])
+def test_a_run_that_is_resumed_keeps_what_was_allowed(config, tmp_path, monkeypatch):
+    """Of errors, and of rules that change what is read."""
+    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'cache'))
+    for name in ('data', 'run'):
+        (tmp_path / name).mkdir()
+    data = coco(boxes([60, 10, 70, 60], rest=[50, 20, 80, 60]))(tmp_path / 'data')
+    options = TrainOptions(config, data, init='none', out=tmp_path / 'run', resume=True)
+    (tmp_path / 'run' / 'epoch_1.pth').touch()
+    (tmp_path / 'run' / 'written.py').write_text("work_dir = 'run'\nallow = ['bbox-as-corners', 'repeated-object']")
+    with judging(Findings()) as found:
+        plan, _ = plan_training(options)
+    assert plan.cfg.allow == ['bbox-as-corners', 'repeated-object']
+    assert not found.of('error')
+    (corners,) = (one for one in found if one.code == 'bbox-as-corners')
+    assert len(corners.items) == 8
+    assert not [one for one in found if one.code == 'repeated-object']
+    (tmp_path / 'run' / 'written.py').write_text("work_dir = 'run'")
+    with judging(Findings()), pytest.raises(Refusal) as refused:
+        plan_training(options)
+    assert [one.code for one in refused.value.findings] == ['bbox-as-corners']

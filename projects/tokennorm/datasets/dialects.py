@@ -16,7 +16,7 @@ def without_dialect(split: str, content: Content) -> Content:
     categories, entries = content['categories'], content['annotations']
     if _has_group(categories, entries) and reports('category-group', split, items=[name_of(categories[0])]):
         content = {**content, 'categories': categories[1:]}
-    of_supervision = {one.get('supercategory') for one in categories} == {'common-objects'}
+    of_supervision = all(one.get('supercategory') == 'common-objects' for one in categories)
     changes = [
         _turned(one, split) | _single(one, of_supervision, split) if one.get('attributes') or one.get('iscrowd') else {}
         for one in entries

@@ -67,7 +67,10 @@ def _read_images(
             continue
         if not path.is_file():
             reports('image-without-label', split, items=[image])
-        size = {key: int(_number(node, f'size/{key}', '0')) for key in ('width', 'height')}
+        try:
+            size = {key: int(_number(node, f'size/{key}', '0')) for key in ('width', 'height')}
+        except ValueError as error:
+            raise ValueError(f'{path}: {error}') from error
         size = size if all(size.values()) else {}  # some write 0; it is then read from the file
         yield dict(file_name=str(image.relative_to(root)), **size), list(_read_objects(node, path.name, split))
 
@@ -84,6 +87,8 @@ def _read_objects(node: ElementTree.Element, name: str, split: str) -> Iterator[
         attributes = {each.findtext('name'): each.findtext('value') for each in node_of_one.iter('attribute')}
         rotation = attributes.get('rotation')
         try:
+            if not one['name']:
+                raise ValueError('an object has no name')
             if rotation and node_of_one.find('occluded') is not None:  # of CVAT, as in its COCO
                 one['attributes'] = dict(occluded=False, rotation=float(rotation))
             if polygon := _polygon(node_of_one):

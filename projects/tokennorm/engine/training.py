@@ -18,6 +18,7 @@ from tokennorm.plan.options import TrainOptions
 from tokennorm.plan.recipe import (
     apply_options,
     choose_config,
+    config_of_run,
     find_resumed,
     keep_padding_out,
     open_plan,
@@ -59,6 +60,11 @@ def plan_training(options: TrainOptions) -> tuple[Plan, InitialWeights]:
 
     # Beginning: a run to resume, or initial weights. The directory of another run is refused.
     resumed = find_resumed(plan.cfg, options)
+    before = set() if resumed is None else set(config_of_run(resumed).get('allow') or ())
+    if before - current().allowed:  # the run that is resumed has allowed more
+        current().allow(before)
+        current().forget()
+        splits = None  # read again
     if options.config is None:
         keep_padding_out(plan, resumed)
     with plan.step(Rank.OPTION, '--init', show=False):

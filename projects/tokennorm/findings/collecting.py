@@ -132,6 +132,10 @@ class Findings:
         self.skip()
         print_once(*(f'{finding.severity}: {finding}' for finding in new if finding.severity != 'error'))
 
+    def forget(self) -> None:
+        """Drops all findings so far, as of data that is read again."""
+        self._items.clear()
+
     def skip(self) -> None:
         """Regards all findings so far as printed."""
         self._shown |= set(self)

@@ -102,7 +102,7 @@ TRAINING_RULES: tuple[Rule, ...] = (
     # ---- checkpoints
     Rule('non-finite-weights', 'error', 'the checkpoint has values that are NaN or infinite',
          about='checkpoint', why='Training diverged before it was saved, or the file is damaged. A detector with them '
-                                 'finds nothing, without an error.',
+                                 'finds nothing, without an error. `tokennorm publish` has no `--allow`.',
          do='Use an earlier checkpoint'),
     Rule('other-optimizer', 'error', 'the checkpoint to resume is of another optimizer',
          about='checkpoint', can_allow=False, why='The state of its parameters does not fit.',

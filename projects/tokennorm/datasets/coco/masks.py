@@ -54,8 +54,9 @@ def _around_polygons(polygons: Sequence[Any], size: Sequence[int]) -> Corners | 
 
 
 def is_short(polygon: Any) -> bool:
-    """Returns whether a polygon has fewer than 3 points."""
-    return isinstance(polygon, list) and (len(polygon) < 6 or len(polygon) % 2 == 1)
+    """Returns whether a polygon has fewer than 3 points. A list of points, [x, y] each, is not short but wrong."""
+    has_numbers = isinstance(polygon, list) and not isinstance(next(iter(polygon), 0), list)
+    return has_numbers and (len(polygon) < 6 or len(polygon) % 2 == 1)
 
 
 def box_and_area(mask: Any, size: Sequence[Any]) -> tuple[list[float], float] | None:
