@@ -57,7 +57,7 @@ DATA_RULES = (
     Rule('label-without-image', 'warning', 'label or XML files without an image, left out',
          why='Their objects are neither learned nor evaluated.',
          do='Restore the images, or convert them to a format that is read'),
-    Rule('pixels-from-0', 'note', 'boxes that begin below 1, so that all are read as counted from 0', changes=True,
+    Rule('pixels-from-0', 'note', 'pixels are counted from 0, as there are boxes that begin below 1', changes=True,
          why='Pascal VOC counts pixels from 1, many programs from 0. Allowed, they are read as counted from 1.',
          do='Allow this if pixels are counted from 1'),
     # ---- entries of COCO ----
