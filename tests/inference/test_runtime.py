@@ -20,6 +20,7 @@ from tokennorm.inference.runtime import (
     ExportedDetector,
     ModelFileError,
     ThresholdError,
+    batches_of_one_shape,
     run_lengths,
     thresholds_of,
 )
@@ -255,3 +256,15 @@ def test_thresholds_are_those_of_their_checkpoint(tmp_path):
     assert thresholds_of(tmp_path / 'a.pth') == path
     path.write_text(json.dumps(dict(classes=dict(star=0.5), checkpoint='work_dirs/x/a.pth')))
     assert (thresholds_of(tmp_path / 'a.pth'), thresholds_of(tmp_path / 'b.pth')) == (path, None)
+
+
+def test_batches_have_images_of_one_shape():
+    shapes = [(2, 3), (4, 3), (2, 3), (2, 3)]
+    assert list(batches_of_one_shape(shapes, 2)) == [[0, 2], [3], [1]]
+    assert list(batches_of_one_shape(shapes, np.int64(3))) == [[0, 2, 3], [1]]
+
+
+@pytest.mark.parametrize('batch_size', [0, -1, 2.5, '2', None])
+def test_a_wrong_batch_size_is_named(batch_size):
+    with pytest.raises(ValueError, match=rf'^batch_size={batch_size!r} must be an integer of at least 1$'):
+        list(batches_of_one_shape([(2, 3)] * 3, batch_size))

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cache
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,7 @@ class BaseDetector:
         Raises:
             ImageError: a ValueError, for an image that cannot be read or resized.
             ThresholdError: a ValueError, for thresholds that do not exist.
+            ValueError: for a batch size that is not an integer of at least 1.
         """
         lowest = self.thresholds(score_threshold)
         is_list = isinstance(images, list | tuple)
@@ -397,8 +399,8 @@ def read_thresholds(path: str | PathLike, classes: Sequence[str]) -> list[float]
 
 def batches_of_one_shape(shapes: Sequence[tuple[int, ...]], batch_size: int) -> Iterator[list[int]]:
     """Yields the indices of at most `batch_size` images of one shape, until each image has had its turn."""
-    if batch_size < 1:
-        raise ValueError(f'batch_size={batch_size} must be at least 1')
+    if not isinstance(batch_size, Integral) or batch_size < 1:
+        raise ValueError(f'batch_size={batch_size!r} must be an integer of at least 1')
     by_shape = defaultdict(list)
     for i, shape in enumerate(shapes):
         by_shape[shape].append(i)
