@@ -163,7 +163,7 @@ class ImageArea:
         known = self._known(height, width)
         return None if known is None else known[1]
 
-    def masked(self, x: Tensor, value: float = 0.0) -> Tensor:
+    def masked(self, x: Tensor, value: float | Tensor = 0.0) -> Tensor:
         """Returns x (B, C, H, W) with a value at the positions of the padding."""
         inside = self.inside(*x.shape[-2:])
         return x if inside is None else torch.where(inside[:, None], x, value)

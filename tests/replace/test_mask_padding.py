@@ -262,6 +262,31 @@ def test_objectness_of_yolox_has_no_loss_in_the_padding():
     assert (boxes[0][..., 12:, :] > -100).all()
 
 
+def test_a_head_with_softmax_has_background_in_the_padding():
+    class Head(nn.Module):  # as SSDHead
+        use_sigmoid_cls, cls_out_channels = False, 3
+
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(4, 12, 3, padding=1)  # 4 anchors
+
+        def forward(self, maps):
+            return [self.conv(x) for x in maps], maps
+
+    torch.manual_seed(0)
+    model = nn.Module()
+    model.backbone, model.bbox_head = nn.Conv2d(3, 4, 8, stride=8), Head()
+    mask_padding(model)
+    image = torch.rand(3, 96, 64)
+    found, expected = (model.bbox_head([model.backbone(x)])[0][0] for x in (on_canvas([image]), alone(image)))
+    assert_near('scores', found[..., :12, :8], expected)
+    chances = found.unflatten(1, (4, 3)).softmax(2)
+    padding = torch.ones(found.shape[2:], dtype=torch.bool)
+    padding[:12, :8] = False
+    assert (chances[:, :, 2][..., padding] == 1).all()
+    assert (chances[:, :, :2][..., padding] == 0).all()
+
+
 def test_an_area_of_other_modules_stays():
     class Foreign(nn.Conv2d):
         area = property(lambda self: self.kernel_size[0] * self.kernel_size[1])

@@ -21,7 +21,7 @@ def mask_padding(model: nn.Module, divisor: int | None = None) -> nn.Module:
 
     - Convolutions and poolings whose windows overlap get zeros outside of the image. Those of a `roi_head` stay: their
       feature maps are boxes.
-    - Scores of a dense head with sigmoids are 0 outside of the image, and so is the objectness of YOLOX. A
+    - Scores of a dense head with sigmoids or softmax are 0 outside of the image, and so is the objectness of YOLOX. A
       `rpn_head` with anchors has no proposals there.
     - RoIAlign gets the last row and column of the image again after it, as at the border of a feature map.
     - `tokennorm.PVT`, `PVTv2` and `ViT` have no keys in the padding, and positions for the size of the image. The
@@ -64,6 +64,8 @@ def mask_padding(model: nn.Module, divisor: int | None = None) -> nn.Module:
             module.register_forward_pre_hook(hooks.before_windows)
         if getattr(module, 'use_sigmoid_cls', False):
             module.register_forward_hook(hooks.after_dense_head)
+        elif hasattr(module, 'use_sigmoid_cls') and hasattr(module, 'cls_out_channels'):
+            module.register_forward_hook(hooks.after_softmax_head)
         if hasattr(module, 'image_area'):
             module.image_area = area
     if hasattr(getattr(getattr(model, 'rpn_head', None), 'bbox_coder', None), 'means'):  # it shifts anchors
@@ -94,6 +96,12 @@ class _Hooks:
         return tuple(
             [self.area.masked(x, HIDDEN) for x in maps] if i in hidden else maps for i, maps in enumerate(outs)
         )
+
+    def after_softmax_head(self, module: Any, args: Any, outs: tuple[list[Tensor], ...]) -> tuple[list[Tensor], ...]:
+        logits = outs[0][0].new_full((module.cls_out_channels, 1, 1), HIDDEN)  # of each anchor
+        logits[-1] = 0  # the background
+        masked = [self.area.masked(x, logits.repeat(x.shape[1] // len(logits), 1, 1)) for x in outs[0]]
+        return masked, *outs[1:]
 
     def after_rpn(self, module: nn.Module, args: Any, outs: tuple[list[Tensor], ...]) -> tuple[list[Tensor], ...]:
         return outs[0], [self.area.masked(x, BEYOND) for x in outs[1]], *outs[2:]
