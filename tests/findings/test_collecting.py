@@ -19,6 +19,17 @@ def test_severities_and_what_allow_and_strict_make_of_them():
     assert severities(allow=both, strict=True) == ([False, False], ['warning'])  # the user has judged
 
 
+def test_codes_that_are_allowed_later_count_for_findings_so_far():
+    found = Findings(strict=True)
+    for code in ('bbox-as-corners', 'zero-instance-category', 'repeated-object'):
+        found.add(code, 'val', items=['a'])
+    found.allow(['bbox-as-corners', 'zero-instance-category'])
+    assert [(one.code, one.severity, one.items) for one in found] == [
+        ('repeated-object', 'error', ('a',)),
+        ('bbox-as-corners', 'warning', ('a',)),
+    ]
+
+
 def test_lines_have_place_items_and_code():
     with judging(Findings()) as found:
         reports('bbox-as-corners', 'train', items=['a', 'b'])

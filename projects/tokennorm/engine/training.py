@@ -63,8 +63,9 @@ def plan_training(options: TrainOptions) -> tuple[Plan, InitialWeights]:
     before = set() if resumed is None else set(config_of_run(resumed).get('allow') or ())
     if before - current().allowed:  # the run that is resumed has allowed more
         current().allow(before)
-        current().forget()
-        splits = None  # read again
+        if splits is not None:
+            current().forget()
+            splits = None  # read again
     if options.config is None:
         keep_padding_out(plan, resumed)
     with plan.step(Rank.OPTION, '--init', show=False):

@@ -84,7 +84,7 @@ class Findings:
         self.allow(allow)
 
     def allow(self, codes: Iterable[str]) -> None:
-        """Adds codes to those that are allowed, such as those of a written config."""
+        """Adds codes to those that are allowed, such as those of a written config, also for findings so far."""
         codes = [codes] if isinstance(codes, str) else list(codes)
         for code in codes:
             if code not in RULES:
@@ -93,6 +93,10 @@ class Findings:
                 )
             if not RULES[code].can_allow:
                 raise UserError(f'--allow {code}: this rule cannot be allowed; `tokennorm rules {code}` says why')
+        for code, severity, where, text in [key for key in self._items if key[0] in set(codes) - self.allowed]:
+            items = self._items.pop((code, severity, where, text))
+            if RULES[code].severity == 'error' and not RULES[code].changes:
+                self._items[code, 'warning', where, text] = items
         self.allowed |= set(codes)
 
     def add(self, code: str, where: str = '', text: str = '', items: Iterable[str] = ()) -> bool:
