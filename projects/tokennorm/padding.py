@@ -166,7 +166,11 @@ class ImageArea:
     def masked(self, x: Tensor, value: float | Tensor = 0.0) -> Tensor:
         """Returns x (B, C, H, W) with a value at the positions of the padding."""
         inside = self.inside(*x.shape[-2:])
-        return x if inside is None else torch.where(inside[:, None], x, value)
+        if inside is None:
+            return x
+        if torch.compiler.is_exporting() and not isinstance(value, Tensor) and value == 0:
+            return x * inside[:, None].to(x.dtype)  # onnxruntime's Where is slow; these values are finite
+        return torch.where(inside[:, None], x, value)
 
     def replicated(self, x: Tensor) -> Tensor:
         """Returns x (B, C, H, W) with the last row and column of each image repeated once beyond it.
