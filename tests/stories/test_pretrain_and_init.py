@@ -32,7 +32,7 @@ def test_a_detector_is_trained_from_an_own_classifier(demo_data, tmp_path, capsy
     )
     assert 0 <= classifier.metrics['accuracy/top1'] <= 100
     printed = capsys.readouterr().out
-    assert 'images are resized to a short side of 64 pixels (config: 224)' in printed
+    assert 'short side of the images 64 pixels (recipe: 224)' in printed
     weights = Checkpoint.read(classifier.work_dir)
     assert not weights.is_detector
     for name, init in dict(folder=classifier.work_dir, file=classifier.checkpoint).items():
