@@ -1,11 +1,13 @@
-"""Time of an exported detector whose file masks the padding, relative to one that does not, in onnxruntime.
+"""Time of an exported detector that masks the padding, or cuts its one image out, relative to one that does neither.
 
-    tokennorm export RUN masked.onnx
     tokennorm export RUN plain.onnx --cfg-options model.type=RetinaNet
-    python benchmarks/masked_export.py plain.onnx masked.onnx
+    tokennorm export RUN masked.onnx
+    tokennorm export RUN one.onnx --batch-size 1
+    python benchmarks/masked_export.py plain.onnx masked.onnx one.onnx
 
-One thread; the files take turns. Printed are medians of processor time, and of the ratio with its 10th and 90th
-percentile, for an image that fills its batch, one with a little padding, and one on a large canvas.
+One thread of onnxruntime; the files take turns. Printed are the median processor time of the first file, and for each
+of the others that of the ratio to it with its 10th and 90th percentile, for an image that fills its batch, one with a
+little padding, and one on a large canvas.
 """
 
 import sys
@@ -28,9 +30,9 @@ def main(*files: str) -> None:
         images[..., :height, :width] = rng.uniform(0, 255, (1, 3, height, width))
         feed = dict(images=images, sizes=np.array([[height, width]], np.int64))
         times = np.array([[seconds(session, feed) for session in sessions] for _ in range(ROUNDS + 3)])[3:]
-        plain, masked = 1e3 * np.median(times, axis=0)
-        low, ratio, high = np.percentile(times[:, 1] / times[:, 0], (10, 50, 90))
-        print(f'{batch}, image {height, width}: {plain:.1f} and {masked:.1f} ms, {ratio:.2f} ({low:.2f} to {high:.2f})')
+        ratios = np.percentile(times[:, 1:] / times[:, :1], (50, 10, 90), axis=0).T
+        texts = (f'{ratio:.2f} ({low:.2f} to {high:.2f})' for ratio, low, high in ratios)
+        print(f'{batch}, image {height, width}: {1e3 * np.median(times[:, 0]):.1f} ms;', ', '.join(texts))
 
 
 def seconds(session: onnxruntime.InferenceSession, feed: dict[str, np.ndarray]) -> float:

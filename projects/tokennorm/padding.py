@@ -123,10 +123,10 @@ class ImageArea:
         """A forward pre-hook of the first module that gets the batch: reads the sizes that are noted on it."""
         sizes, batch = image_sizes_of(args[0]), args[0].shape[-2:]
         if sizes is not None:
-            pairs = getattr(sizes, 'pairs', None)
-            sizes = (sizes + self.divisor - 1) // self.divisor * self.divisor
-            if pairs and not torch.compiler.is_exporting() and self._fills(pairs, batch):
-                sizes = None
+            pairs = None if torch.compiler.is_exporting() else getattr(sizes, 'pairs', None)
+            alone = getattr(sizes, 'alone', False)  # its padding is cut before
+            fills = alone or (pairs and self._fills(pairs, batch))
+            sizes = None if fills else (sizes + self.divisor - 1) // self.divisor * self.divisor
         self._last = _Pass(sizes, batch, {})
         if not torch.compiler.is_compiling():
             self._passes[threading.get_ident()] = self._last

@@ -8,6 +8,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+import torch.nn.functional as F
 
 from tests.helpers.exporting import PVT, build, config, matched, write
 from tokennorm.export.detector import WholeDetector
@@ -81,6 +82,33 @@ def assert_same(shape, actual, expected, i):
     order = matched(right, left)
     for name, tolerance, a, b in zip(('boxes', 'scores', 'labels'), (2e-2, 2e-5, 0), left, right, strict=True):
         np.testing.assert_allclose(a[order], b, atol=tolerance, rtol=1e-5, err_msg=f'{name} of {shape}')
+
+
+@pytest.mark.parametrize('kind', ['retinanet', 'mask-rcnn'])
+def test_a_file_for_one_image_sees_no_canvas(kind, tmp_path):
+    """Its detections are those of PyTorch for the image alone."""
+    torch.manual_seed(0)
+    cfg = config(kind)
+    cfg.model.type = f'tokennorm.{cfg.model.type}'
+    model = build(cfg)
+    detector = WholeDetector(model)
+    path = write(cfg, model, tmp_path / 'one.onnx', alone=True)
+    write_openvino(path.read_bytes(), ExportedDetector(path)._session.texts, tmp_path / 'one.xml')
+    image = torch.rand(1, 3, 90, 125) * 255
+    canvas = F.pad(image, (0, 140, 0, 110), value=77.0)
+    sizes = torch.tensor([[90, 125]])
+    with torch.no_grad():
+        expected = dict(zip(detector.outputs, detector(image, sizes), strict=True))
+    for suffix in ('.onnx', '.xml'):
+        session = ExportedDetector(tmp_path / f'one{suffix}', threads=1)
+        for pixels in (image, canvas):
+            actual = session.run(dict(images=pixels.numpy(), sizes=sizes.numpy()))
+            assert_same(tuple(pixels.shape), actual, expected, 0)
+        session.metadata['resize'] = None
+        photos = [np.zeros((90, 125, 3), np.uint8)] * 2
+        assert len(session(photos, batch_size=2)) == 2
+        with pytest.raises(Exception, match=r'(?i)dim|shape'):
+            session.run(dict(images=np.zeros((2, 3, 96, 128), np.float32), sizes=np.full((2, 2), 96)))
 
 
 def test_level_of_stride_128():

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import logging
 import re
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from onnx import helper
+from onnx import TensorProto, helper
 
 from tests.helpers.exporting import CLASSES, PVT, build, config, write
 from tokennorm.export.detector import WholeDetector
 from tokennorm.export.writing import (
+    _cut_to_image,
     _name_dimensions,
     describe,
     export_detector,
@@ -111,11 +113,13 @@ def test_a_file_says_that_normalization_is_inside(exported):
         (dict(resize=None, color='BGR'), 'BGR, 0 to 255, each image as it is (bilinear)'),
         (dict(resize=dict(scale=[96, 64], keep_ratio=False)), 'resized to a width of 96 and a height of 64 pixels'),
         (dict(mask_threshold=0.5), 'non-maximum suppression; masks: probability of the object within each box.'),
+        (dict(batch_size=1), 'sizes: int64 (1, 2), height and width of each image; a larger canvas has it at the left'),
     ],
-    ids=['as it is', 'stretched', 'masks'],
+    ids=['as it is', 'stretched', 'masks', 'one image'],
 )
 def test_the_description_follows_the_metadata(changes, text):
     content = dict(color='RGB', resize=dict(scale=[96, 64], keep_ratio=True), mask_threshold=None, classes=CLASSES)
+    content['batch_size'] = None
     assert text in how_to_use(content | changes)
     assert text not in how_to_use(content)
 
@@ -148,3 +152,43 @@ def test_dynamic_dimensions_have_names():
         inside=['3*batch', 's140', '(height + 31)//32'],
         same=['detections'],
     )
+
+
+def test_the_graph_for_one_image_has_no_masks():
+    logging.getLogger('torch.__trace').setLevel(logging.WARNING)
+    masked_config, plain_config = config(strides=(4,)), config(strides=(4,))
+    masked_config.model.type = 'tokennorm.RetinaNet'
+    masked, plain = build(masked_config), build(plain_config)
+    nodes = [
+        len(trace(detector, dynamic=False).graph.nodes)
+        for detector in (WholeDetector(masked), WholeDetector(masked, alone=True), WholeDetector(plain, alone=True))
+    ]
+    assert nodes[0] > nodes[1] == nodes[2]
+
+
+def test_a_file_for_one_image_cuts_it_out_of_the_canvas(tmp_path):
+    """To its size rounded up to a multiple, but not beyond the canvas; a size of 0 is the whole side."""
+    graph = helper.make_graph(
+        [helper.make_node('Identity', ['images'], ['boxes'])],
+        'pixels',
+        [
+            helper.make_tensor_value_info('images', TensorProto.FLOAT, [1, 3, 'height', 'width']),
+            helper.make_tensor_value_info('sizes', TensorProto.INT64, [1, 2]),
+        ],
+        [helper.make_tensor_value_info('boxes', TensorProto.FLOAT, [1, 3, 'cut_height', 'cut_width'])],
+    )
+    _cut_to_image(graph, 32)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 18)], ir_version=10)
+    onnx.checker.check_model(model, full_check=True)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    canvas = np.random.default_rng(0).random((1, 3, 200, 260), np.float32)
+    for size, (height, width) in {
+        (64, 96): (64, 96),
+        (65, 1): (96, 32),
+        (0, 100): (200, 128),
+        (190, 0): (192, 260),
+        (200, 260): (200, 260),
+        (999, 257): (200, 260),
+    }.items():
+        (cut,) = session.run(None, dict(images=canvas, sizes=np.array([size])))
+        np.testing.assert_array_equal(cut, canvas[:, :, :height, :width])

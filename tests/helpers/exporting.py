@@ -82,11 +82,13 @@ def in_pytorch(cfg, model):
     return detector
 
 
-def write(cfg, model, path, half=False, dynamic=True):
-    """Writes an ONNX file; without `dynamic` for batches of the size that is traced."""
-    detector = WholeDetector(model, half)
+def write(cfg, model, path, half=False, dynamic=True, alone=False):
+    """Writes an ONNX file; without `dynamic` for batches of the size that is traced, with `alone` for one image."""
+    detector = WholeDetector(model, half, alone)
     metadata = describe(detector, cfg, dict(classes=CLASSES), 'tiny.py', 'CC0')
-    path.write_bytes(to_onnx(trace(detector, dynamic), detector.outputs, metadata))
+    path.write_bytes(
+        to_onnx(trace(detector, dynamic), detector.outputs, metadata, detector.multiple if alone else None)
+    )
     return path
 
 

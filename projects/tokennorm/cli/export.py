@@ -29,6 +29,13 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         help='quantize convolutions and linear layers to INT8 with the images of --calibrate; for .onnx and .xml',
     )
     to_file.add_argument(
+        '--batch-size',
+        type=int,
+        metavar='1',
+        help='fix an .onnx or .xml file to one image, which it cuts out of the canvas by itself: faster where the '
+        'detector masks padding; default: any number of images',
+    )
+    to_file.add_argument(
         '--calibrate', type=Path, metavar='DIR', help='folder of images for --int8, of which at most 100 are used'
     )
     to_file.add_argument(

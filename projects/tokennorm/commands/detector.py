@@ -85,8 +85,8 @@ class Detector(BaseDetector, metaclass=ABCMeta):
     def export(self, out: str | Path, **options: Any) -> ExportResult:
         """Writes its checkpoint as one file, .onnx, .pt2 (PyTorch) or .xml (OpenVINO), as `tokennorm export` does.
 
-        The options are keyword arguments: `fp16`, `int8`, `calibrate`, `license`, `verify`, `split`, `thresholds`,
-        `allow`, `strict` and `cfg_options`.
+        The options are keyword arguments: `fp16`, `int8`, `batch_size`, `calibrate`, `license`, `verify`, `split`,
+        `thresholds`, `allow`, `strict` and `cfg_options`.
         """
         return export(self, out, **options)
 

@@ -39,6 +39,7 @@ def export(
     checkpoint: str | Path | None = None,
     fp16: bool = False,
     int8: bool = False,
+    batch_size: int | None = None,
     calibrate: str | Path | None = None,
     license: str = '',
     verify: str | Path | None = None,
@@ -56,6 +57,8 @@ def export(
         checkpoint: Checkpoint of a config.
         fp16: Compute backbone, neck and heads in float16, which halves the file.
         int8: Quantize convolutions and linear layers to INT8 with the images of `calibrate`; for .onnx and .xml.
+        batch_size: 1 fixes an .onnx or .xml file to one image, which it cuts out of the canvas by itself: detectors
+            that mask padding have no masks then, and are faster. None is any number.
         calibrate: Folder of images for `int8`, of which at most 100 are used.
         license: License of the weights, for the metadata of the file and its model card.
         verify: Dataset on whose images the written file and PyTorch are evaluated. Not for .pt2.
@@ -81,6 +84,10 @@ def export(
         raise UserError('--int8 writes .onnx and .xml files, without --fp16')
     if verify is not None and out.suffix == '.pt2':
         raise UserError('--verify needs an .onnx or .xml file')
+    if batch_size not in (None, 1):
+        raise UserError(f'--batch-size {batch_size} must be 1, or left out for any number of images')
+    if batch_size and out.suffix == '.pt2':
+        raise UserError('--batch-size 1 writes .onnx and .xml files')
     named = name_detector(detector, checkpoint, cfg_options)
     check_output_file(out)
     import_openmmlab()
@@ -106,7 +113,7 @@ def export(
         found.stop()
     say(f'Checkpoint: {trained.description}')
     say(f'Writing {out}, which takes a minute or more')
-    whole = WholeDetector(trained.model, fp16)
+    whole = WholeDetector(trained.model, fp16, alone=batch_size == 1)
     meta, config = trained.model.dataset_meta, Path(named.config).name
     lowest = None
     with user_errors(ThresholdError):

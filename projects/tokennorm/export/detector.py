@@ -24,13 +24,15 @@ class WholeDetector(nn.Module):
         detector: A one-stage detector, or Mask R-CNN or Faster R-CNN; others raise `UnsupportedError`.
         half: Compute backbone, neck and heads of a copy of it in float16. Pixels, boxes, non-maximum suppression,
             RoIAlign and the inputs and outputs stay float32, and so do DTN's statistics.
+        alone: It gets batches of one image that fills them up to a multiple of `multiple`, so that no layer has to
+            mask padding.
 
     Attributes:
         color: Order of the channels that `forward` takes, 'RGB' or 'BGR'.
         smallest_side: Fewest pixels along a side of a batch in a .pt2 file.
     """
 
-    def __init__(self, detector: BaseDetector, half: bool = False) -> None:
+    def __init__(self, detector: BaseDetector, half: bool = False, alone: bool = False) -> None:
         super().__init__()
         detector, original = with_constant_padding(detector), detector
         self.detector = copy.deepcopy(detector).half().eval() if half else detector.eval()
@@ -42,6 +44,7 @@ class WholeDetector(nn.Module):
         # Not `mean` and `std`: ONNX names of that kind are taken.
         self.register_buffer('pixel_mean', preprocessor.mean.float() if enabled else torch.zeros(3, 1, 1))
         self.register_buffer('pixel_std', preprocessor.std.float() if enabled else torch.ones(3, 1, 1))
+        self.alone = alone
         self.fill = float(preprocessor.pad_value)
         self.multiple = preprocessor.pad_size_divisor
         if self.multiple % SIDE_MULTIPLE and detector is not original:
@@ -74,6 +77,7 @@ class WholeDetector(nn.Module):
         x = self._prepare(images, sizes).to(self.dtype)
         if self.notes_sizes:
             x.image_sizes = sizes
+            sizes.alone = self.alone
         maps = self.detector.extract_feat(x)
         if not self.two_stages:
             return decode_dense(self.detector.bbox_head, maps, sizes)

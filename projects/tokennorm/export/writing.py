@@ -43,11 +43,12 @@ def trace(detector: WholeDetector, dynamic: bool = True, smallest_side: int = 1)
     which they hold, `WholeDetector.smallest_side`.
 
     `dynamic=False` fixes it to the size of its example, 2 images of 300 x 420 pixels, and takes a fraction of the time.
+    With `detector.alone` the batch is one image.
     """
-    images = torch.rand(EXAMPLE) * 255
-    sizes = torch.tensor([[300, 420], [250, 330]])
+    images = torch.rand(EXAMPLE)[: 1 if detector.alone else None] * 255
+    sizes = torch.tensor([[300, 420], [250, 330]])[: len(images)]
     height, width = (Dim(name, min=smallest_side, max=LARGEST_SIDE) for name in ('height', 'width'))
-    batch = Dim('batch', max=1024)
+    batch = {} if detector.alone else {0: Dim('batch', max=1024)}
     any_size = symbolic_sizes.patch(backed_size_oblivious=smallest_side == 1)
     with torch.no_grad(), warnings.catch_warnings(), any_size:
         warnings.simplefilter('ignore')
@@ -55,7 +56,7 @@ def trace(detector: WholeDetector, dynamic: bool = True, smallest_side: int = 1)
             program = torch.export.export(
                 detector,
                 (images, sizes),
-                dynamic_shapes=({0: batch, 2: height, 3: width}, {0: batch}) if dynamic else None,
+                dynamic_shapes=(batch | {2: height, 3: width}, batch) if dynamic else None,
                 strict=False,
                 prefer_deferred_runtime_asserts_over_guards=True,
             )
@@ -66,7 +67,8 @@ def trace(detector: WholeDetector, dynamic: bool = True, smallest_side: int = 1)
                 'of timm, it needs timm_args=dict(dynamic_img_size=True)'
             ) from error
     shape = next(n for n in program.graph.nodes if n.op == 'placeholder' and n.name == 'images').meta['val'].shape
-    fixed = [name for name, i in (('batch', 0), ('height', 2), ('width', 3)) if not isinstance(shape[i], torch.SymInt)]
+    free = [('batch', 0)] * (not detector.alone) + [('height', 2), ('width', 3)]
+    fixed = [name for name, i in free if not isinstance(shape[i], torch.SymInt)]
     if dynamic and fixed:
         raise RuntimeError(f'the exported graph is fixed to the {", ".join(fixed)} of its example, {EXAMPLE}')
     return program
@@ -86,7 +88,7 @@ def export_detector(
         torch.export.save(program, content, extra_files=metadata)
         write_atomically(path, content.getvalue())
         return
-    content = to_onnx(trace(detector), detector.outputs, metadata)
+    content = to_onnx(trace(detector), detector.outputs, metadata, detector.multiple if detector.alone else None)
     if calibration:
         with tempfile.TemporaryDirectory() as folder:
             exact = Path(folder) / 'float32.onnx'
@@ -106,8 +108,13 @@ def check_packages(suffix: str, int8: bool = False) -> None:
         raise UserError(f'{suffix} files need {", ".join(missing)}: pip install {" ".join(missing)}')
 
 
-def to_onnx(program: ExportedProgram, outputs: tuple[str, ...], metadata: Mapping[str, str]) -> bytes:
-    """Returns a traced detector as the content of an ONNX file."""
+def to_onnx(
+    program: ExportedProgram, outputs: tuple[str, ...], metadata: Mapping[str, str], cut_to: int | None = None
+) -> bytes:
+    """Returns a traced detector as the content of an ONNX file.
+
+    With `cut_to` the file first cuts its one image out of the canvas, to sides that are multiples of it.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')
@@ -128,6 +135,8 @@ def to_onnx(program: ExportedProgram, outputs: tuple[str, ...], metadata: Mappin
     for entry in [model.graph, *model.graph.node, *model.graph.value_info]:
         del entry.metadata_props[:]  # stack traces, which are larger than a small model and have paths in them
     _name_dimensions(model.graph)
+    if cut_to is not None:
+        _cut_to_image(model.graph, cut_to)
     model.producer_name = 'tokennorm'
     model.doc_string = json.loads(metadata['tokennorm.use'])
     for key, value in metadata.items():
@@ -147,6 +156,43 @@ def _name_dimensions(graph: Any) -> None:
             if dim.dim_param:
                 text = named.get(dim.dim_param, dim.dim_param)
                 dim.dim_param = re.sub(r'\bs\d+\b', lambda symbol: named.get(symbol[0], symbol[0]), text)
+
+
+def _cut_to_image(graph: Any, multiple: int) -> None:
+    """Adds to an ONNX graph for one image that it cuts the image out of its canvas.
+
+    Its size is rounded up to multiples, as that of an image alone; a size of 0 is the whole side.
+    """
+    from onnx import TensorProto, helper
+
+    def constant(name: str, *values: int) -> Any:
+        return helper.make_tensor(f'cut_{name}', TensorProto.INT64, [len(values)], values)
+
+    graph.initializer.extend(
+        [
+            constant('axes', 2, 3),
+            constant('zeros', 0, 0),
+            constant('multiple', multiple),
+            constant('less', multiple - 1),
+            constant('first', 0),
+        ]
+    )
+    for node in graph.node:
+        node.input[:] = ['cut_images' if name == 'images' else name for name in node.input]
+    added = [
+        ('Shape', ['images'], 'canvas', dict(start=2)),
+        ('Squeeze', ['sizes', 'cut_first'], 'sizes', {}),
+        ('Greater', ['cut_sizes', 'cut_zeros'], 'given', {}),
+        ('Where', ['cut_given', 'cut_sizes', 'cut_canvas'], 'sides', {}),
+        ('Add', ['cut_sides', 'cut_less'], 'more', {}),
+        ('Div', ['cut_more', 'cut_multiple'], 'tiles', {}),
+        ('Mul', ['cut_tiles', 'cut_multiple'], 'rounded', {}),
+        ('Slice', ['images', 'cut_zeros', 'cut_rounded', 'cut_axes'], 'images', {}),
+    ]
+    nodes = [helper.make_node(kind, taken, [f'cut_{given}'], **more) for kind, taken, given, more in added]
+    for node in reversed(nodes):
+        graph.node.insert(0, node)
+    del graph.value_info[:]  # sides of the canvas, which now are those of the image
 
 
 def write_openvino(content: bytes, metadata: Mapping[str, str], path: Path) -> None:
@@ -211,6 +257,7 @@ def describe(
         std=[1.0] * 3,
         resize=resize_rule(cfg),
         smallest_side=1,
+        batch_size=1 if detector.alone else None,
         score_threshold=head_cfg.get('score_thr', 0),
         thresholds=None if thresholds is None else list(thresholds),
         mask_threshold=head_cfg.get('mask_thr_binary', 0.5) if detector.with_masks else None,
@@ -232,11 +279,13 @@ def how_to_use(content: Mapping[str, Any]) -> str:
         resized = f'resized in proportion, to the largest size within {long} x {short} or {short} x {long} pixels'
     else:
         resized = f'resized to a width of {rule["scale"][0]} and a height of {rule["scale"][1]} pixels'
+    batch = 'batch' if content['batch_size'] is None else str(content['batch_size'])
+    padding = 'pad those of unequal sizes' if batch == 'batch' else 'a larger canvas has it at the left and top'
     masks = '' if content['mask_threshold'] is None else '; masks: probability of the object within each box'
     lines = [
-        f'images: float32 (batch, 3, height, width), {content["color"]}, 0 to 255, each image {resized} (bilinear).',
+        f'images: float32 ({batch}, 3, height, width), {content["color"]}, 0 to 255, each image {resized} (bilinear).',
         'Normalization is inside: apply no mean, no standard deviation and no division by 255. Padding is not needed.',
-        'sizes: int64 (batch, 2), height and width of each image; pad those of unequal sizes at the right and bottom.',
+        f'sizes: int64 ({batch}, 2), height and width of each image; {padding} at the right and bottom.',
         f'boxes: left, top, right, bottom in pixels of the resized image, after non-maximum suppression{masks}.',
         'scores: from 0 to 1, highest first; 0 and label -1 where nothing was found. Keep those above a threshold.',
         f'labels: index into the {classes} names of tokennorm.classes in the metadata, whose values are JSON.',

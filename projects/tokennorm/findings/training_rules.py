@@ -92,13 +92,14 @@ TRAINING_RULES: tuple[Rule, ...] = (
     Rule('padded-norms', 'warning', 'norms of the detector have statistics over positions', about='config',
          why='GroupNorm and InstanceNorm of a neck or a head see the padding of a batch or of a larger canvas; the '
              'normalizers of this package leave it out.',
-         do="Give the file images without padding, or train with norm_cfg=dict(type='tokennorm.LN2d')"),
+         do="Export with `--batch-size 1`, give the file images without padding, or train with norm_cfg=dict(type='tokennorm.LN2d')"),
     Rule('padded-detections', 'warning', 'detections of an image change with the padding around it', about='config',
          why='A server or a phone with one canvas for all images gets other detections than the AP was measured with. '
              'Norms with statistics over positions let padding in, and so do convolutions and attention without '
              '`mask_padding`. It is not a matter of images that are given without padding.',
-         do="Give the file images without padding, or train with model.type='tokennorm.RetinaNet', "
-            "'tokennorm.FasterRCNN' or 'tokennorm.MaskRCNN', and norm_cfg=dict(type='tokennorm.LN2d')"),
+         do="Export with `--batch-size 1`, give the file images without padding, or train with "
+            "model.type='tokennorm.RetinaNet', 'tokennorm.FasterRCNN' or 'tokennorm.MaskRCNN', and "
+            "norm_cfg=dict(type='tokennorm.LN2d')"),
     # ---- checkpoints
     Rule('non-finite-weights', 'error', 'the checkpoint has values that are NaN or infinite',
          about='checkpoint', why='Training diverged before it was saved, or the file is damaged. A detector with them '

@@ -231,6 +231,8 @@ class ExportedDetector(BaseDetector):
         """Returns all detections of images (H, W, 3) uint8 BGR; the file leaves out scores below `score_threshold`."""
         found: list[Any] = [None] * len(images)
         shapes = [resized_shape(image.shape[:2], self.metadata['resize']) for image in images]
+        if self.metadata.get('batch_size') == 1:  # a file for one image
+            batch_size = 1
         for batch in batches_of_one_shape(shapes, batch_size):
             inputs = self.inputs_of([images[i] for i in batch])
             outputs = self.run(inputs)
