@@ -92,7 +92,8 @@ TRAINING_RULES: tuple[Rule, ...] = (
     Rule('padded-norms', 'warning', 'norms of the detector have statistics over positions', about='config',
          why='GroupNorm and InstanceNorm of a neck or a head see the padding of a batch or of a larger canvas; the '
              'normalizers of this package leave it out.',
-         do="Export with `--batch-size 1`, give the file images without padding, or train with norm_cfg=dict(type='tokennorm.LN2d')"),
+         do="Export with `--batch-size 1`, give the file images without padding, or train with "
+            "norm_cfg=dict(type='tokennorm.LN2d')"),
     Rule('padded-detections', 'warning', 'detections of an image change with the padding around it', about='config',
          why='A server or a phone with one canvas for all images gets other detections than the AP was measured with. '
              'Norms with statistics over positions let padding in, and so do convolutions and attention without '
