@@ -56,11 +56,11 @@ def runner_of(epochs=4, length=3, loss=(2.0, 1.0, 0.6, 0.4, 0.2, 0.3)):
     return runner
 
 
-def train_epoch(runner, hook, metrics=None):
+def train_epoch(runner, hook, metrics=None, images=1):
     hook.before_train_epoch(runner)
     for i in runner.train_dataloader:
         runner.message_hub.log_scalars['train/loss'].update(next(runner.losses))
-        hook.after_train_iter(runner, i)
+        hook.after_train_iter(runner, i, dict(inputs=[None] * images))
         runner.iter += 1
     runner.epoch += 1
     if metrics is not None:
@@ -68,19 +68,22 @@ def train_epoch(runner, hook, metrics=None):
 
 
 def test_one_line_per_epoch(monkeypatch):
-    monkeypatch.setattr(progress.time, 'time', lambda: 100.0)
+    clock = iter([0.0] * 2 + [100.0, 101.0, 103.0, 104.0, 164.0, 164.0, 165.0, 165.5, 165.8, 166.0])
+    monkeypatch.setattr(progress, 'time', SimpleNamespace(time=lambda: next(clock, 166.0)))
+    monkeypatch.setattr(progress, 'get_world_size', lambda: 2)
     monkeypatch.setattr(sys, 'stdout', io.StringIO())
     runner, hook = runner_of(), ProgressHook('coco/bbox_mAP')
     hook.before_train(runner)
     assert hook.display is None  # not in a terminal
     hook.after_val_epoch(runner, {'coco/bbox_mAP': 0.1})  # a validation that is repeated after resuming
-    train_epoch(runner, hook, {'coco/bbox_mAP': 0.404, 'coco/bbox_mAP_50': 0.7})
+    next(clock)
+    train_epoch(runner, hook, {'coco/bbox_mAP': 0.404, 'coco/bbox_mAP_50': 0.7}, images=8)
     train_epoch(runner, hook)
     hook.after_train(runner)
     hook.after_train(runner)
     assert sys.stdout.getvalue().splitlines() == [
-        'INFO epoch 1/4  loss 1.2  AP 40.4  AP50 70.0  the best so far  00:00',
-        'INFO epoch 2/4  loss 0.3  00:00',
+        'INFO epoch 1/4  loss 1.2  AP 40.4  AP50 70.0  the best so far  12 images/s  01:04',
+        'INFO epoch 2/4  loss 0.3  6 images/s  00:01',
     ]
 
 

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from mmengine.dist import is_main_process
+from mmengine.dist import get_world_size, is_main_process
 from mmengine.hooks import Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 from tqdm import tqdm
@@ -43,7 +43,12 @@ class ProgressHook(Hook):
         self.best, self.score = -math.inf, ''  # the metric, and the text of the latest one
         self.display: tqdm | None = None
         self._open = ExitStack()  # the bar, and the handlers of the console
-        self._begun, self._iterations = time.time(), 0  # since the latest line
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begins to count for the next line."""
+        self._begun = self._trained = time.time()
+        self._iterations = self._images = 0
 
     def before_train(self, runner: Runner) -> None:
         """Opens the bar, in rank 0."""
@@ -60,12 +65,14 @@ class ProgressHook(Hook):
 
     def before_train_epoch(self, runner: Runner) -> None:
         self._write_line(runner)  # of an epoch without a validation
-        self._begun, self._iterations = time.time(), 0
+        self._begin()
         if self.display is not None:
             self.display.set_description(f'Epoch {runner.epoch + 1}/{runner.max_epochs}', refresh=False)
 
     def after_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
         self._iterations += 1
+        self._images += len(data_batch['inputs']) if isinstance(data_batch, dict) and 'inputs' in data_batch else 0
+        self._trained = time.time()
         if self.display is not None:
             self.display.set_postfix_str(f'loss {loss_of(runner, WINDOW):.3g}{self.score}', refresh=False)
             self.display.update()
@@ -89,7 +96,10 @@ class ProgressHook(Hook):
         self.display = None
 
     def _write_line(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
-        """Logs the loss of the iterations since the latest line, the metric, AP50 beside AP, and the time."""
+        """Logs what happened since the latest line: loss, the metric, AP50 beside AP, images per second and the time.
+
+        The images are those of all processes, without the time of the validation.
+        """
         if not self._iterations:  # such as before the first epoch, or a validation that is repeated after resuming
             return
         by_epoch = isinstance(runner.train_loop, EpochBasedTrainLoop)
@@ -100,8 +110,11 @@ class ProgressHook(Hook):
             if (half := (metrics or {}).get(f'{self.metric}_50', -1)) >= 0:
                 parts.append(f'AP50 {100 * half:.1f}')
             parts += ['the best so far'] if value >= self.best else []
+        if self._images and self._trained > self._begun:
+            rate = get_world_size() * self._images / (self._trained - self._begun)
+            parts.append(f'{rate:.3g} images/s')
         runner.logger.info('  '.join([*parts, tqdm.format_interval(time.time() - self._begun)]))
-        self._begun, self._iterations = time.time(), 0
+        self._begin()
 
 
 def is_shown(record: logging.LogRecord) -> bool:
