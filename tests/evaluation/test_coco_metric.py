@@ -180,6 +180,20 @@ def test_classwise_values_are_those_of_mmdet(data):
         assert values[key] == pytest.approx(value, nan_ok=True), key
 
 
+def test_classes_whose_ids_are_not_sorted_keep_their_values(data):
+    """mmdet gives the AP of a class to another one then: pycocotools sorts the ids."""
+    path, samples = data
+    _, expected = evaluate(MMDetCocoMetric, path, samples, classwise=True)
+    content, others = json.loads(path.read_text()), {3: 11, 11: 3}
+    for entry in content['categories']:
+        entry['id'] = others.get(entry['id'], entry['id'])
+    for entry in content['annotations']:
+        entry['category_id'] = others.get(entry['category_id'], entry['category_id'])
+    path.write_text(json.dumps(content))
+    assert evaluate(CocoMetric, path, samples, classwise=True)[1] == pytest.approx(expected, nan_ok=True)
+    assert evaluate(MMDetCocoMetric, path, samples, classwise=True)[1] != pytest.approx(expected, nan_ok=True)
+
+
 def test_detector_without_detections_has_an_ap_of_0(data):
     path, _ = data
     samples = [make_sample(image_id, []) for image_id in range(1, 13)]

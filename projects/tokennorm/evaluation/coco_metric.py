@@ -27,6 +27,7 @@ class CocoMetric(MMDetCocoMetric):
     and class, the other values `proposal_nums[-1]`; with `use_mp_eval` all values count `proposal_nums[-1]`. One
     exception: if `proposal_nums` has no 100, `mAP` counts `proposal_nums[-1]` too, and mmdet's is -1. And where the
     loader reads some images of the file only (`indices`), objects in the others count as missed in mmdet, and not here.
+    With `classwise`, mmdet gives the AP of a class to another one where the ids of the file's categories do not ascend.
 
     `detections` are those of the last evaluation by 'bbox' or 'segm', on the main process only.
 

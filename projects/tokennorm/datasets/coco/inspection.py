@@ -141,7 +141,8 @@ def _find_equal_files(splits: Sequence[tuple[CocoSplit, Mapping[str, ImageFile]]
         both = [(file[first][0], file[second][0]) for file in names.values() if first in file and second in file]
         report('shared-images', f'{first} and {second}', [' = '.join(dict.fromkeys(pair)) for pair in both])
     for name in names_of_splits:
-        report('same-content', name, [' = '.join(file[name]) for file in names.values() if len(file.get(name, ())) > 1])
+        equal = [file[name] for file in names.values() if len(file.get(name, ())) > 1]
+        report('same-content', name, [' = '.join([*some[:3], *['...'] * (len(some) > 3)]) for some in equal])
 
 
 def _digest(path: Path) -> bytes:
