@@ -112,7 +112,6 @@ def export(
         found.show()
         found.stop()
     say(f'Checkpoint: {trained.description}')
-    say(f'Writing {out}, which takes a minute or more')
     whole = WholeDetector(trained.model, fp16, alone=batch_size == 1)
     meta, config = trained.model.dataset_meta, Path(named.config).name
     lowest = None
@@ -120,6 +119,7 @@ def export(
         if thresholds is not None or trained.recommended is not None:
             lowest = trained.thresholds('best' if thresholds is None else thresholds).tolist()
     metadata = describe(whole, trained.cfg, meta, config, license, lowest)
+    say(f'Writing {out}, which takes a minute or more')
     with user_errors(ImageError, where='--calibrate: '):
         export_detector(whole, metadata, out, list_images(calibrate) if calibrate is not None else ())
     files = [out, out.with_suffix('.bin')] if out.suffix == '.xml' else [out]
