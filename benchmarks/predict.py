@@ -1,7 +1,9 @@
 """Images per second of `tokennorm predict` on a folder, relative to the detector's own speed on prepared batches.
 
 The detector's own speed is that of the forward pass and of non-maximum suppression, without reading, resizing and
-writing. All are measured in turns.
+writing. All are measured in turns. Three clocks: wall time; the processor time of the main thread, which is the wall
+time on a machine with free cores; the processor time of all threads, which is the wall time on one core. With
+`--threads 1` the last two do not depend on what else the machine does.
 
     python benchmarks/predict.py WORK_DIR|MODEL.onnx FOLDER [--threads 1] [--batch-size 8]
 """
@@ -19,6 +21,8 @@ import cv2
 
 from tokennorm import Detector, predict
 from tokennorm.inference.runtime import ExportedDetector, batches_of_one_shape
+
+CLOCKS = {'wall': time.perf_counter, 'main thread': time.thread_time, 'all threads': time.process_time}
 
 
 def prepared(detector: Detector, folder: str, batch_size: int) -> list[Callable[[], object]]:
@@ -60,14 +64,18 @@ def main() -> None:
         times = {name: [] for name in contenders}
         for _ in range(args.rounds + 1):
             for name, run in contenders.items():
-                start = time.perf_counter()
+                start = [clock() for clock in CLOCKS.values()]
                 with contextlib.redirect_stdout(io.StringIO()):
                     run()
-                times[name].append(time.perf_counter() - start)
-    for name, seconds in times.items():
-        ratios = [own / one for own, one in zip(times['detector'][1:], seconds[1:], strict=True)]  # after a first round
-        rate = count / statistics.median(seconds[1:])
-        print(f'{name:<18} {rate:7.2f} images per second, {statistics.median(ratios):.2f} of the detector', flush=True)
+                times[name].append([clock() - begin for clock, begin in zip(CLOCKS.values(), start, strict=True)])
+    print('images per second, and relative to the detector')
+    own_times = list(zip(*times['detector'][1:], strict=True))
+    for name, rounds in times.items():
+        print(f'{name:<18}', end='')
+        for clock, own, seconds in zip(CLOCKS, own_times, zip(*rounds[1:], strict=True), strict=True):
+            ratio = statistics.median(a / b for a, b in zip(own, seconds, strict=True))
+            print(f'  {clock} {count / statistics.median(seconds):7.2f} {ratio:5.2f}', end='')
+        print(flush=True)
 
 
 if __name__ == '__main__':
