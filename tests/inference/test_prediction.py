@@ -238,9 +238,8 @@ def test_a_folder_gives_what_its_images_give_one_by_one(batch_size, tmp_path):
     for annotation, (name, image) in zip(content['annotations'], images.items(), strict=True):
         found = Mean().detect([image])[0]
         assert annotation['score'] == pytest.approx(found.scores[0], abs=1e-5)
-        assert annotation['bbox'] == pytest.approx(
-            [*found.boxes[0, :2], *(found.boxes[0, 2:] - found.boxes[0, :2])], abs=0.01
-        )
+        left, top, right, bottom = found.boxes[0]
+        assert annotation['bbox'] == pytest.approx([left, top, right - left, bottom - top], abs=0.01)
         assert (cv2.imread(str(tmp_path / 'vis' / name)) == draw_detections(image, found)).all()
         crop = cv2.imread(str(tmp_path / 'crops' / 'disk' / f'{name}_1.jpg'))
         assert crop.shape == image[2 : round(bottom), 1 : round(right)].shape
