@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 DEFERRED = (  # beginnings of names
-    *('imagecorruptions', 'imgaug', 'matplotlib', 'scipy'),
+    *('imagecorruptions', 'imgaug', 'matplotlib', 'scipy', 'seaborn'),
     *('torch._dynamo', 'torch.distributed.optim.functional_', 'torch.fx.experimental.symbolic_shapes'),
 )
 
