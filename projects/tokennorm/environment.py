@@ -11,6 +11,7 @@ import warnings
 from contextlib import redirect_stdout
 from importlib import metadata
 
+from tokennorm.fast_imports import fast_imports
 from tokennorm.files import can_write, home_directory, temporary_directory
 
 FORKS = {
@@ -123,8 +124,9 @@ def install_all() -> str:
 def check_mmcv_ops() -> str:
     """Returns the source of mmcv's operators, such as NMS. Raises `Fault` if they are missing or fit another torch."""
     try:
-        importlib.import_module('torch')
-        module = importlib.import_module('mmcv._ext')
+        with fast_imports():
+            importlib.import_module('torch')
+            module = importlib.import_module('mmcv._ext')
     except ImportError as error:
         if error.name != 'mmcv._ext':
             raise
@@ -142,7 +144,7 @@ def check_mmcv_ops() -> str:
 def import_mmdet() -> None:
     """Imports mmdet without what it prints about packages that nothing here uses: faster_coco_eval and OneDL."""
     settle_user()
-    with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+    with fast_imports(), redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter('ignore')
         importlib.import_module('mmdet.apis')
         importlib.import_module('mmdet.models').SSDHead.loss_cls = None  # 3.3 to 3.5 read it in predictions

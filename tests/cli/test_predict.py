@@ -19,8 +19,10 @@ from tests.helpers.commands import tool
 from tests.helpers.handmade_onnx import write_handmade
 from tests.helpers.http import serve
 from tests.helpers.trained import CONFIG
+from tokennorm import fast_imports, predict
 from tokennorm.cli.predict import main
 from tokennorm.inference.prediction import Results
+from tokennorm.messages import UserError
 
 
 def write(path, **thresholds):
@@ -164,3 +166,13 @@ def test_nothing_of_a_url_is_written_outside(model_file, images, tmp_path, capfd
     written = {path.relative_to(out) for path in (tmp_path / 'deep').rglob('*') if path.is_file()}
     assert {Path('vis', host, 'a.png'), Path('labels', host, 'a.txt')} <= written
     assert [path.name for path in tmp_path.iterdir() if path.suffix] == []
+
+
+def test_the_program_defers_imports_and_the_function_does_not(monkeypatch):
+    monkeypatch.setattr(fast_imports, 'is_program', False)
+    with pytest.raises(UserError):
+        predict('none', 'none.jpg')
+    assert not fast_imports.is_program
+    with pytest.raises(SystemExit):
+        main(['none', 'none.jpg'])
+    assert fast_imports.is_program

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 
 import cv2
 import numpy as np
@@ -201,3 +202,44 @@ def test_the_best_is_drawn_last():
     two.boxes[:], two.labels[:], two.scores[:] = [[40, 120, 300, 280], [120, 40, 400, 200]], [0, 1], [0.9, 0.4]
     picture = draw_detections(np.zeros((320, 480, 3), np.uint8), two)
     assert tuple(picture[200, 300]) == color_of(0)  # where an edge of one crosses an edge of the other
+
+
+class Mean(BaseDetector):
+    """Finds one object, whose box and score are made of the image's pixels; the more pixels, the faster."""
+
+    classes = ('disk',)
+    category_ids = [1]
+
+    def detect(self, images, batch_size=1):
+        found = []
+        for image in images:
+            time.sleep(0.3 / len(image))
+            mean = image.mean(dtype=np.float64)
+            box = np.array([[1, 2, 5 + mean / 64, 9 + mean / 32]], np.float32)
+            found.append(self.detections(box, np.float32([0.3 + mean / 400]), np.array([0]), None))
+        return found
+
+
+@pytest.mark.parametrize('batch_size', [1, 4])
+def test_a_folder_gives_what_its_images_give_one_by_one(batch_size, tmp_path):
+    (tmp_path / 'in').mkdir()
+    generator = np.random.default_rng(0)
+    images = {f'{i:02d}.png': generator.integers(0, 20 * i + 20, (90 - 7 * i, 40, 3), np.uint8) for i in range(12)}
+    for name, image in images.items():
+        cv2.imwrite(str(tmp_path / 'in' / name), image)
+    predict(
+        Predictor(Mean(), Options(batch_size=batch_size, crops=True)),
+        open_sources([str(tmp_path / 'in')], tmp_path),
+        tmp_path,
+    )
+    content = json.loads((tmp_path / 'detections.json').read_text())
+    assert [(one['id'], one['file_name']) for one in content['images']] == list(enumerate(images, 1))
+    assert [one['image_id'] for one in content['annotations']] == list(range(1, 13))
+    for annotation, (name, image) in zip(content['annotations'], images.items(), strict=True):
+        found = Mean().detect([image])[0]
+        assert annotation['score'] == pytest.approx(found.scores[0], abs=1e-5)
+        left, top, right, bottom = found.boxes[0]
+        assert annotation['bbox'] == pytest.approx([left, top, right - left, bottom - top], abs=0.01)
+        assert (cv2.imread(str(tmp_path / 'vis' / name)) == draw_detections(image, found)).all()
+        crop = cv2.imread(str(tmp_path / 'crops' / 'disk' / f'{name}_1.jpg'))
+        assert crop.shape == image[2 : round(bottom), 1 : round(right)].shape

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from tokennorm.backbones.base import Backbone
 from tokennorm.checkpoints.layouts import Converted, Layout, StateDict
+from tokennorm.fast_imports import fast_imports
 from tokennorm.messages import did_you_mean, shorten
 from tokennorm.registry import MODELS
 from tokennorm.replace import replace_norms, replace_stem
@@ -123,7 +124,8 @@ class TimmBackbone(Backbone):
         autocast_dtype: Literal['bfloat16', 'float16'] | None = None,
         init_cfg: Mapping[str, Any] | None = None,
     ) -> None:
-        import timm  # only this backbone needs it
+        with fast_imports():
+            import timm  # only this backbone needs it
 
         if (timm_args or {}).get('pretrained'):
             raise ValueError(

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tokennorm import fast_imports
 from tokennorm.cli.arguments import (
     add_detector_arguments,
     add_options_argument,
@@ -86,6 +87,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 @command
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
+    fast_imports.is_program = True
     with _sigterm_interrupts():
         result = predict(**arguments_of(predict, args))
     show(result, args)

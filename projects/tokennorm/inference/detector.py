@@ -151,7 +151,10 @@ def _build(cfg: Config, meta: Mapping[str, Any], device: str | None) -> DetInfer
 
 
 class _Inferencer(DetInferencer):
-    """mmdet's, without mmengine's warning that mmdet has no registry of functions to look up the default one."""
+    """mmdet's, without drawings and mmengine's warning that mmdet has no registry of functions for the default one."""
 
     def _init_collate(self, cfg: Config) -> Callable:
         return pseudo_collate
+
+    def _init_visualizer(self, cfg: Config) -> None:
+        """None: mmengine's imports matplotlib, and `tokennorm.drawing` draws."""

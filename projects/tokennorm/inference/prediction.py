@@ -4,6 +4,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, count, islice
 from pathlib import Path
@@ -17,11 +18,13 @@ from tokennorm.drawing import color_of, draw
 from tokennorm.files import as_json, write_atomically
 from tokennorm.inference.input_images import DRAWN_VIDEO, InputImages
 from tokennorm.inference.runtime import BaseDetector, Detections, ImageError
+from tokennorm.inference.threads import THREADS, in_threads
 from tokennorm.inference.tiles import detect_in_tiles, tile_corners
 from tokennorm.messages import UserError, did_you_mean, shorten
 
 OF_PREDICT = '.of_predict'  # a file in `labels`, which are not true labels then
 _EVERY = 10  # seconds between two lines of progress in a file, and between two writings of the results
+_Shown = tuple[str, np.ndarray, Detections]  # name and pixels of an image, and what is drawn on it
 _NOT_IN_NAMES = re.compile(r'[\\/:*?"<>|\x00-\x1f]|^\.+|[. ]+$')  # of folders, on any system
 
 
@@ -108,8 +111,8 @@ class Results:
         self.names: set[str] = set()
         self.due = time.monotonic() + _EVERY
 
-    def add(self, name: str, image: np.ndarray, found: Detections) -> None:
-        """Adds an image (H, W, 3) uint8 BGR and its detections."""
+    def add(self, name: str, image: np.ndarray, found: Detections) -> _Shown:
+        """Adds an image (H, W, 3) uint8 BGR and its detections; returns what `write_images` takes."""
         images, annotations = self.content['images'], self.content['annotations']
         stem, suffix = os.path.splitext(name)
         numbered = (f'{stem}_{i}{suffix}' for i in count(2))
@@ -120,17 +123,22 @@ class Results:
             annotations.append(dict(id=len(annotations) + 1, image_id=len(images)) | one)
         shown = found.select(found.scores >= self.lowest)
         self.shown += len(shown)
-        written = True
-        if self.options.drawings:
-            written = self._draw(name, draw_detections(image, shown))
-        if self.options.crops:
-            written &= self._write_crops(name, image, shown)
         if self.options.txt:
             self._write_labels(name, image, shown)
-        if not written:
-            self.unwritten.append(name)
         if time.monotonic() > self.due:
             self.write()
+        return name, image, shown
+
+    def write_images(self, shown: _Shown) -> None:
+        """Writes the drawing and the crops of an image, also in several threads."""
+        name, image, found = shown
+        written = True
+        if self.options.drawings:
+            written = self._draw(name, draw_detections(image, found))
+        if self.options.crops:
+            written &= self._write_crops(name, image, found)
+        if not written:
+            self.unwritten.append(name)
 
     def write(self) -> None:
         """Writes `detections.json` with what there is so far."""
@@ -188,25 +196,32 @@ def predict(predictor: Predictor, source: InputImages, out: Path) -> Results:
     """
     results = Results(out, predictor, source.frame_rate)
     progress = Progress(source.count)
-    images, unread = results.content['images'], results.unread
+    threads = THREADS if source.frame_rate is None else 1  # the frames of a video in their order
     try:
-        for batch in iter(lambda: list(islice(source.images, predictor.options.batch_size)), []):
-            unread += [f'{name} ({image})' for name, image in batch if isinstance(image, ImageError)]
-            readable = [(name, image) for name, image in batch if not isinstance(image, ImageError)]
-            if predictor.options.tiles is not None and readable and not images:
-                _print_tiles(readable[0][1], predictor.options)
-            for (name, image), found in zip(readable, predictor([image for _, image in readable]), strict=True):
-                if isinstance(found, ImageError):
-                    unread.append(f'{name} ({found})')
-                else:
-                    results.add(name, image, found)
-            progress.show(len(images) + len(unread))
+        for _ in in_threads(results.write_images, _detect(predictor, source, results, progress), threads):
+            pass
     except KeyboardInterrupt:  # the end of a webcam or a stream
         results.interrupted = True
     finally:
         results.close()
         progress.close()
     return results
+
+
+def _detect(predictor: Predictor, source: InputImages, results: Results, progress: 'Progress') -> Iterator[_Shown]:
+    """Adds the detections on all images to the results; yields what is left to write."""
+    images, unread = results.content['images'], results.unread
+    for batch in iter(lambda: list(islice(source.images, predictor.options.batch_size)), []):
+        unread += [f'{name} ({image})' for name, image in batch if isinstance(image, ImageError)]
+        readable = [(name, image) for name, image in batch if not isinstance(image, ImageError)]
+        if predictor.options.tiles is not None and readable and not images:
+            _print_tiles(readable[0][1], predictor.options)
+        for (name, image), found in zip(readable, predictor([image for _, image in readable]), strict=True):
+            if isinstance(found, ImageError):
+                unread.append(f'{name} ({found})')
+            else:
+                yield results.add(name, image, found)
+        progress.show(len(images) + len(unread))
 
 
 def draw_detections(image: np.ndarray, found: Detections) -> np.ndarray:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from einops import rearrange
 from torch import Tensor, nn
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn.modules.utils import _pair
 from torch.utils._pytree import tree_leaves
 
@@ -51,7 +50,11 @@ def _windows_of(unfold: nn.Unfold, x: Tensor) -> list[int]:
 
 def _same(a: int, b: int) -> bool:
     """Whether two sizes are equal; in an exported graph, whether they are for images of any size."""
-    return statically_known_true(a == b) if torch.compiler.is_exporting() else a == b
+    if not torch.compiler.is_exporting():
+        return a == b
+    from torch.fx.experimental.symbolic_shapes import statically_known_true  # imports SymPy
+
+    return statically_known_true(a == b)
 
 
 def this_thread() -> int:

@@ -1,0 +1,24 @@
+"""Reading and writing of files beside the detector: OpenCV decodes, draws and encodes without Python's lock."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from tokennorm.environment import available_cores
+
+THREADS = min(4, available_cores())
+Item = TypeVar('Item')
+Value = TypeVar('Value')
+
+
+def in_threads(function: Callable[[Item], Value], items: Iterable[Item], threads: int = THREADS) -> Iterator[Value]:
+    """Yields `function(item)` of each item, in order, while threads compute at most `threads` of the next ones."""
+    values: deque[Future[Value]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for item in items:
+            values.append(pool.submit(function, item))
+            if len(values) > threads:
+                yield values.popleft().result()
+        while values:
+            yield values.popleft().result()
