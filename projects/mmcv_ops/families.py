@@ -31,13 +31,13 @@ import torch
 
 PACKAGES = {'mmdet': '', 'mmrotate': '', 'mmocr': 'textdet'}
 NO_DETECTORS = {'_base_', 'common', 'misc', 'dsdl'}  # folders
-CAPS = dict(num_queries=100, num_proposals=50, num_points=1024, nms_pre=200, max_per_img=100)  # at most
+CAPS = dict(num_queries=100, num_proposals=50, num_points=1024, nms_pre=200, max_per_img=100, num_cp=0)  # at most
 MEMORY = 20 << 30  # bytes of address space
 SMALL, LARGE = '(r18|tiny|nano|_s|-t)(?=[-_])', '(r101|x101|_l|_x|-l|swin-[bl])(?=[-_])'
 
 
 def configs(package: str) -> dict[str, list[Path]]:
-    """Returns the configs per folder: first those that train, then with its name in theirs, small backbones, short names."""
+    """Returns the configs per folder. First come those that train, have the folder's name, are small, have short names."""
 
     def rank(path: Path) -> tuple:
         folder, name = (re.sub('[-_]', '', text) for text in (path.parent.name, path.stem))
@@ -93,7 +93,7 @@ def batches(package: str, config, size: int) -> tuple[dict, dict]:
     one = first(data)
     if 'Semi' in model.type or 'SoftTeacher' in model.type:
         data = {key: dict(sup=value, unsup_teacher=value, unsup_student=value) for key, value in data.items()}
-    elif 'reid' in text.partition("'type': ")[2][:20].lower():
+    elif model.type == 'BaseReID':
         data = one = reid_batch()
     elif model.get('data_preprocessor', {}).get('type') == 'TrackDataPreprocessor':
         one = make.demo_track_inputs(1, 2, [0], [(3, size, size)], num_items=[3], with_mask='mask' in text.lower())
