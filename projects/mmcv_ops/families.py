@@ -15,6 +15,7 @@ import collections.abc
 import contextlib
 import logging
 import multiprocessing
+import os
 import re
 import resource
 import sys
@@ -37,7 +38,7 @@ SMALL, LARGE = '(r18|tiny|nano|_s|-t)(?=[-_])', '(r101|x101|_l|_x|-l|swin-[bl])(
 
 
 def configs(package: str) -> dict[str, list[Path]]:
-    """Returns the configs per folder. First come those that train, have the folder's name, are small, have short names."""
+    """Returns the configs per folder. First are those that train, have the folder's name, are small, have short names."""
 
     def rank(path: Path) -> tuple:
         folder, name = (re.sub('[-_]', '', text) for text in (path.parent.name, path.stem))
@@ -177,7 +178,8 @@ def run(package: str, path: Path, size: int) -> tuple[str, str, set[str]]:
             module.ext_module = calls
     torch.manual_seed(0)
     MessageHub.get_current_instance().update_info('iter', 0)  # the runner's
-    results = []
+    results, size = [], max(size, 300 if 'SSD' in str(config.model) else 0)
+    os.chdir(next(parent for parent in path.parents if parent.name == '.mim'))  # from where configs name teachers
     try:
         with tempfile.TemporaryDirectory() as folder:
             if 'language_model' in config.model:

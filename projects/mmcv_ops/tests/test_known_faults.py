@@ -196,18 +196,30 @@ def test_nan_scores_come_first(ops):
 @pytest.mark.parametrize('method', ['naive', 'linear', 'gaussian'])
 @pytest.mark.parametrize('offset', [0, 1])
 @pytest.mark.parametrize('size', [60, 400])
-def test_soft_nms_has_one_result_in_both_forms(ops, monkeypatch, method, offset, size):
-    """Lists of pairs for boxes with few neighbors; equal scores, which leave that form, too."""
+@pytest.mark.parametrize('threshold', [0, 0.3])
+def test_soft_nms_has_one_result_in_all_forms(ops, monkeypatch, method, offset, size, threshold):
+    """NMS, lists of pairs for boxes with few neighbors, rows of factors; equal scores, which leave these forms, too."""
     for levels in (0, 20):
         scores = random(150, seed=3, grad=False)
         scores = (scores * levels).round() / levels if levels else scores
-        args = boxes(150, size), scores, 0.3, 0.5, 0.05, method, offset
-        monkeypatch.setattr(nms, '_SPARSE', 1024)
-        dets, kept = ops.soft_nms(*args)
-        monkeypatch.setattr(nms, '_SPARSE', 0)
-        expected, expected_kept = ops.soft_nms(*args)
-        assert kept.tolist() == expected_kept.tolist()
-        assert torch.equal(dets, expected)
+        args = boxes(150, size), scores, threshold, 0.5, 0.05, method, offset
+        results = [ops.soft_nms(*args)]
+        for name, form in (('_pairs', lambda *_: None), ('_soft_without_ties', lambda *_: None)):
+            monkeypatch.setattr(nms, name, form)
+            results.append(ops.soft_nms(*args))
+        monkeypatch.undo()
+        for dets, kept in results[:-1]:
+            assert kept.tolist() == results[-1][1].tolist()
+            assert torch.equal(dets, results[-1][0])
+
+
+@pytest.mark.parametrize('method', ['naive', 'linear', 'gaussian'])
+def test_soft_nms_of_equal_scores_ends(ops, method):
+    """Of boxes that do not overlap, mmcv takes the first one; then each that it moved there."""
+    corner = 20 * torch.arange(200.0)[:, None].repeat(1, 2)
+    dets, kept = ops.soft_nms(torch.cat([corner, corner + 10], 1), torch.full((200,), 0.5), method=method)
+    assert kept.tolist() == list(range(200))
+    assert (dets[:, 4] == 0.5).all()
 
 
 class _Largest(TorchDispatchMode):
