@@ -38,7 +38,7 @@ SMALL, LARGE = '(r18|tiny|nano|_s|-t)(?=[-_])', '(r101|x101|_l|_x|-l|swin-[bl])(
 
 
 def configs(package: str) -> dict[str, list[Path]]:
-    """Returns the configs per folder. First are those that train, have the folder's name, are small, have short names."""
+    """Returns the configs per folder. First are those that train, have the folder's name, are small."""
 
     def rank(path: Path) -> tuple:
         folder, name = (re.sub('[-_]', '', text) for text in (path.parent.name, path.stem))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from mmcv_cases import boxes, random, rectangles, rois, rotated_boxes
+from mmcv_cases import boxes, gradients, random, rectangles, rois, rotated_boxes
 from mmcv_ops import ext, nms, roi, sampling
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -220,6 +220,19 @@ def test_soft_nms_of_equal_scores_ends(ops, method):
     dets, kept = ops.soft_nms(torch.cat([corner, corner + 10], 1), torch.full((200,), 0.5), method=method)
     assert kept.tolist() == list(range(200))
     assert (dets[:, 4] == 0.5).all()
+
+
+def test_deformable_convolution_of_strided_inputs(ops):
+    """mmcv's compiled form of version 2 reads their memory in the wrong order."""
+    x, weight = random(1, 4, 7, 6), random(4, 4, 3, 3, seed=1)
+    offset, mask = random(1, 18, 7, 6, seed=2), random(1, 9, 7, 6, seed=3)
+    inputs = dict(x=x, offset=offset, mask=mask, weight=weight)
+    expected = gradients(ops.modulated_deform_conv2d(*inputs.values(), None, 1, 1), **inputs)
+    strided = {key: value.detach().transpose(2, 3).contiguous().transpose(2, 3) for key, value in inputs.items()}
+    strided = {key: value.requires_grad_() for key, value in strided.items()}
+    assert not strided['offset'].is_contiguous()
+    for key, value in gradients(ops.modulated_deform_conv2d(*strided.values(), None, 1, 1), **strided).items():
+        torch.testing.assert_close(value, expected[key], msg=key)
 
 
 class _Largest(TorchDispatchMode):
