@@ -213,6 +213,14 @@ def test_soft_nms_has_one_result_in_all_forms(ops, monkeypatch, method, offset, 
             assert torch.equal(dets, results[-1][0])
 
 
+@pytest.mark.parametrize('offset', [0, 1])
+def test_soft_nms_with_a_threshold_of_zero(ops, offset):
+    """An IoU of 0 is at the threshold: `naive` removes boxes that do not meet the best one, too."""
+    apart = torch.tensor([[0, 0, 5, 5], [20, 20, 30, 30], [50, 50, 60, 60.0]])
+    scores = torch.tensor([0.3, 0.9, 0.5])
+    assert ops.soft_nms(apart, scores, 0, method='naive', min_score=0.05, offset=offset)[1].tolist() == [1]
+
+
 @pytest.mark.parametrize('method', ['naive', 'linear', 'gaussian'])
 def test_soft_nms_of_equal_scores_ends(ops, method):
     """Of boxes that do not overlap, mmcv takes the first one; then each that it moved there."""
