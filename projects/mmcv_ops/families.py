@@ -58,6 +58,8 @@ def reduce(config) -> None:
             value = config.get(key)
             if isinstance(value, str) or (isinstance(value, dict) and 'checkpoint' in value):
                 config[key] = None
+        if config.get('pretrained') is True:
+            config['pretrained'] = False
         for key, most in CAPS.items():
             if isinstance(config.get(key), int):
                 config[key] = min(config[key], most)
