@@ -1,11 +1,13 @@
 """Processor time of the operators relative to those of a compiled mmcv, on one thread.
 
-`python benchmark.py` in an environment with a compiled mmcv prints the table of README.md, elsewhere the times only.
-`python benchmark.py --device cuda` prints milliseconds on a GPU.
+`python benchmark.py` in an environment with a compiled mmcv prints the ratios, elsewhere the times only; `--write` puts
+them into benchmark.json, from which tables.py makes tables of README.md. `--device cuda` prints milliseconds on a GPU.
 """
 
 import argparse
 import contextlib
+import json
+import platform
 import sys
 import time
 from importlib import import_module
@@ -17,6 +19,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from mmcv_ops import ext
+
+FILE = Path(__file__).with_name('benchmark.json')
 
 
 def inputs(device='cpu'):
@@ -70,10 +74,14 @@ def pairs(rand):
         points, size = quads.repeat(1, 3)[:, :18] + rand(n, 18, scale=4), f'{n:,}'
         dets = torch.cat([boxes, scores[:, None]], 1)
         yield f'NMS, {size} boxes', lambda b=boxes, s=scores: ops.nms(b, s, 0.5)
-        yield f'soft NMS, {size} boxes', lambda b=boxes, s=scores: ops.soft_nms(b, s, min_score=1e-3)
+        for method in ('linear', 'naive', 'gaussian'):
+            soft = lambda b=boxes, s=scores, m=method: ops.soft_nms(b, s, min_score=1e-3, method=m)  # noqa: E731
+            yield f'soft NMS, {method}, {size} boxes', soft
         yield f'`nms_match`, {size} boxes', lambda d=dets: ops.nms_match(d, 0.5)
         yield f'`bbox_overlaps`, {size} x {size}', lambda b=boxes: ops.bbox_overlaps(b, b)
         yield f'rotated NMS, {size} boxes', lambda r=rotated, s=scores: ops.nms_rotated(r, s, 0.1)
+        if n == 5000:  # for which compiled loops over all pairs take minutes
+            return
         yield f'rotated IoU, {size} x {size}', lambda r=rotated: ops.box_iou_rotated(r, r)
         yield f'quadrilateral NMS, {size} boxes', lambda q=quads, s=scores: ops.nms_quadri(q, s, 0.1)
         yield f'quadrilateral IoU, {size} x {size}', lambda q=quads: ops.box_iou_quadri(q, q)
@@ -92,6 +100,37 @@ def operators(module):
     yield
     for m, old in zip(modules, before, strict=True):
         m.ext_module = old
+
+
+class Recorder:
+    """The operators, for one module of `mmcv.ops`: adds its name to a set where it calls one."""
+
+    def __init__(self, module, called):
+        self.module, self.called = module, called
+
+    def __getattr__(self, name):
+        self.called.add(self.module)
+        return getattr(ext, name)
+
+
+def modules_called(function):
+    """Returns the modules of `mmcv.ops` that call an operator in a step."""
+    called = set()
+    with operators(ext):
+        for name, module in sys.modules.items():
+            if name.startswith('mmcv.ops.') and hasattr(module, 'ext_module'):
+                module.ext_module = Recorder(name.rpartition('.')[2], called)
+        function()
+    return sorted(called)
+
+
+def machine():
+    """Returns versions, and the processor's name."""
+    cpu = Path('/proc/cpuinfo')
+    names = [line for line in cpu.read_text('utf-8').splitlines() if 'model name' in line] if cpu.exists() else []
+    name = names[0].partition(':')[2].strip() if names else platform.processor()
+    versions = {module.__name__: module.__version__ for module in (torch, np)} | {'mmcv': mmcv.__version__}
+    return dict(python=platform.python_version(), **versions, cpu=name, threads=1)
 
 
 def milliseconds(function, rounds=5, enough=2.0, clock=time.process_time):
@@ -113,22 +152,29 @@ def device_clock():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--device', default='cpu', choices=['cpu', 'cuda'])
-    if parser.parse_args().device == 'cuda':
+    parser.add_argument('--write', action='store_true', help=f'writes {FILE.name}')
+    args = parser.parse_args()
+    if args.device == 'cuda':
         print('| step | ms on a GPU |\n|---|---|')
         for name, function in inputs('cuda'):
             print(f'| {name} | {milliseconds(function, enough=0.5, clock=device_clock):.2f} |', flush=True)
         return
     torch.set_num_threads(1)
-    compiled = import_module('mmcv._ext')
+    compiled, steps = import_module('mmcv._ext'), []
     print('| step | ms | time relative to compiled, lower is better |\n|---|---|---|')
     for name, function in inputs():
+        modules, ratio, reason = modules_called(function), None, 'not measured'
         with operators(ext):
             ours = milliseconds(function)
-        ratio = 'not compiled here'
         if not hasattr(compiled, 'MMCV_OPS'):
+            reason = 'no CPU form'
             with operators(compiled), contextlib.suppress(RuntimeError):  # of operators for accelerators only
-                ratio = f'{ours / milliseconds(function):.2f}'
-        print(f'| {name} | {ours:.1f} | {ratio} |', flush=True)
+                ratio = round(ours / milliseconds(function), 2)
+        steps.append(dict(step=name, modules=modules, ms=round(ours, 2), ratio=ratio if ratio else reason))
+        print(f'| {name} | {ours:.1f} | {steps[-1]["ratio"]} |', flush=True)
+    if args.write:
+        text = ',\n'.join(f'  {json.dumps(step)}' for step in steps)
+        FILE.write_text(f'{{"machine": {json.dumps(machine())},\n "steps": [\n{text}\n]}}\n', encoding='utf-8')
 
 
 if __name__ == '__main__':

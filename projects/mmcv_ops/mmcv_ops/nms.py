@@ -15,7 +15,8 @@ from .greedy import within
 from .precision import float32
 
 _NEXT = 64  # boxes whose overlaps with all others are computed at once in soft NMS
-_SPARSE, _MEETING, _RESCORED = 1024, 64, 16  # most boxes, and pairs per box, for which soft NMS takes lists of pairs
+_CELLS = 1 << 16  # overlaps that are computed at once in soft NMS, if that is more
+_SPARSE, _MEETING = 1024, 64  # most boxes, and pairs per box, for which soft NMS takes lists of pairs
 _FIRST_BLOCK, _LARGEST_BLOCK = 32, 128  # boxes whose overlaps with all others are computed at once
 
 
@@ -58,58 +59,132 @@ def softnms(
     corners = np.ascontiguousarray(boxes.detach().float().numpy().T)  # (4, N)
     rest, how = scores.detach().float().numpy(), (iou_threshold, sigma, method, offset)
     with np.errstate(all='ignore'):
-        kept, rescored = _soft_sparse(corners, rest, float(np.float32(min_score)), how) or ([], [])
-        order = np.arange(0 if kept else len(rest))
-        rest = rest.copy()
-        while len(order):
-            chosen, values, rest, order = _soft_block(corners, rest, order, np.float32(min_score), how)
-            kept += chosen
-            rescored += values
-    index = torch.tensor(kept, dtype=torch.long, device=boxes.device)  # `torch.device('cuda')` may be the default
-    values = torch.tensor(np.array(rescored, np.float32), device=boxes.device)
-    dets[: len(index)] = torch.cat([boxes[index], values[:, None]], 1).to(dets)
+        kept = _soft_without_ties(corners, rest, np.float32(min_score), how)
+        if kept is None:
+            kept = _soft_with_ties(corners, rest, np.float32(min_score), how)
+    index, values = map(torch.from_numpy, kept)
+    dets[: len(index), :4] = boxes[index]
+    dets[: len(index), 4] = values
     return index
 
 
-def _soft_sparse(corners, scores, min_score: float, how: tuple) -> tuple[list[int], list[float]] | None:
-    """Returns the indices and scores of the kept boxes where each overlaps few others, which most often is so.
+def _soft_without_ties(corners, scores, min_score: np.float32, how: tuple) -> tuple[np.ndarray, np.ndarray] | None:
+    """Returns the indices and scores of the kept boxes, in the fastest of three forms.
 
-    Returns None where another form is faster, and where mmcv's order depends on more than the scores: equal scores, and
-    NaN. In the others a box below the lowest score has no influence, so that the first such one is the end.
+    Returns None where mmcv's order depends on more than the scores: equal scores, and NaN. In the others a box below
+    the lowest score has no influence, so that the first such one is the end.
     """
-    small = 1 < len(scores) <= _SPARSE
-    if not (small and min_score > 0 and np.isfinite(scores).all() and (how[2] != 2 or how[1] > 0)):
+    threshold, sigma, method, offset = how
+    if not (len(scores) and min_score > 0 and np.isfinite(scores).all() and (method != 2 or sigma > 0)):
         return None
+    if method == 0 and not offset and np.isfinite(corners).all():
+        return _naive(corners, scores, min_score, threshold)
+    apart = method != 0 or threshold > 0  # boxes that do not meet leave each other alone
+    pairs = _pairs(corners, how) if apart and len(scores) <= _SPARSE else None
+    if pairs is None:
+        return _soft_rows(corners, scores, min_score, how)
+    return _soft_pairs(*pairs, scores, min_score)
+
+
+def _naive(corners, scores, min_score: np.float32, iou_threshold: float) -> tuple[np.ndarray, np.ndarray] | None:
+    """Is NMS that removes at the threshold, too: torchvision's removes above the number below it."""
+    order = _descending(scores, min_score)
+    if order is None:
+        return None
+    below = float(np.nextafter(np.float32(iou_threshold), np.float32(-np.inf)))
+    boxes, ranks = torch.from_numpy(corners.T[order]), torch.arange(len(order), 0, -1.0, device='cpu')
+    kept = order[torch.ops.torchvision.nms(boxes, ranks, below).numpy()]
+    return kept, scores[kept]
+
+
+def _descending(scores: np.ndarray, min_score: np.float32) -> np.ndarray | None:
+    """Returns the indices of the highest score, and of the others that are not below `min_score`. None if two equal."""
+    order = (-scores).argsort()
+    values = scores[order]
+    order = order[: max(1, np.count_nonzero(values >= min_score))]
+    return None if (values[1 : len(order) + 1] == values[: len(order)][: len(values) - 1]).any() else order
+
+
+def _pairs(corners, how: tuple) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Returns pairs of boxes of which one changes the other's score, and the factors; ordered by the first one.
+
+    Returns None if they are many, or if their factors may be NaN.
+    """
+    count = corners.shape[1]
     meeting = _meeting(corners[..., None], corners[:, None], how[3])
-    if meeting is None or np.count_nonzero(meeting) > _MEETING * len(scores):
+    if meeting is None or np.count_nonzero(meeting) > _MEETING * count:
         return None
-    row, column = np.divmod(np.flatnonzero(meeting), len(scores))  # faster than nonzero
+    row, column = np.divmod(np.flatnonzero(meeting), count)  # faster than nonzero
     factors = _soft_weights(corners.take(row, 1), corners.take(column, 1), *how)
     changed = np.flatnonzero(factors != 1)
-    if len(changed) > _RESCORED * len(scores):
+    if len(changed) > (4 + count // 64) * count:
         return None
-    others, factors = column[changed].tolist(), factors[changed].tolist()
-    bounds = np.searchsorted(row[changed], np.arange(len(scores) + 1)).tolist()
-    scores, kept, rescored = scores.tolist(), [], []
-    heap = [(-score, box) for box, score in enumerate(scores)]  # the score may be one from before a rescoring
+    return row[changed], column[changed], factors[changed]
+
+
+def _soft_pairs(row, column, factors, scores, min_score: np.float32) -> tuple[np.ndarray, np.ndarray] | None:
+    """Is soft NMS of the boxes in pairs alone: what the others are does not depend on them."""
+    bounds = np.searchsorted(row, np.arange(len(scores) + 1)).tolist()
+    others, factors, now, final = column.tolist(), factors.tolist(), scores.tolist(), scores.copy()
+    heap = [(-now[box], box) for box in range(len(now)) if bounds[box] < bounds[box + 1]]
     heapify(heap)
     while heap:
         negative, box = heap[0]
-        score = scores[box]
-        if -score != negative:
+        score = now[box]
+        if -score != negative:  # from before a rescoring
             heapreplace(heap, (-score, box))
             continue
-        if kept and score < min_score:
+        if score < min_score:
             break
         heappop(heap)
         if heap and heap[0][0] == negative:
             return None
-        kept.append(box)
-        rescored.append(score)
+        final[box] = score
         for i in range(bounds[box], bounds[box + 1]):
             other = others[i]
-            scores[other] = c_float(scores[other] * factors[i]).value
-    return kept, rescored
+            now[other] = c_float(now[other] * factors[i]).value
+    for _, box in heap:
+        final[box] = now[box]
+    order = _descending(final, min_score)
+    return None if order is None else (order, final[order])
+
+
+def _soft_rows(corners, scores, min_score: np.float32, how: tuple) -> tuple[np.ndarray, np.ndarray] | None:
+    """Is soft NMS with two operations per kept box: a search of the highest score, and a multiplication of all."""
+    kept, values, order, few = [], [], np.arange(len(scores)), None
+    while len(order):
+        count = min(len(order), few or max(_NEXT, _CELLS // len(order)))
+        best = np.arange(count) if count == len(order) else scores.argpartition(-count)[-count:]
+        weights = _soft_weights(corners[:, best, None], corners[:, None], *how)
+        weights[np.arange(count), best] = 0  # a box is taken once
+        if not (weights.min() >= 0 and weights.max() <= 1):
+            return None
+        row_of = [None] * len(order)
+        for box, row in zip(best.tolist(), weights, strict=True):
+            row_of[box] = row
+        history = np.empty((count + 1, len(order)), np.float32)
+        history[0] = scores
+        before, chosen, multiply = history[0], [], np.multiply
+        for after in history[1:]:
+            box = before.argmax()
+            row = row_of[box]
+            if row is None:
+                break
+            chosen.append(box)
+            before = multiply(before, row, after)
+        history = history[: len(chosen)]
+        highest = history[np.arange(len(chosen)), chosen]
+        enough = highest >= min_score
+        enough[0] |= not kept
+        used = np.count_nonzero(enough)
+        if np.count_nonzero(history[:used] == highest[:used, None]) != used:
+            return None
+        kept.append(order[chosen[:used]])
+        values.append(highest[:used])
+        left = before >= min_score
+        scores, corners, order = before[left], corners[:, left], order[left]
+        few = 2 * used + 8 if 4 * used < count else None
+    return np.concatenate(kept), np.concatenate(values)
 
 
 def _meeting(a: np.ndarray, b: np.ndarray, offset: int) -> np.ndarray | None:
@@ -121,14 +196,21 @@ def _meeting(a: np.ndarray, b: np.ndarray, offset: int) -> np.ndarray | None:
     return (a[0] <= other_right) & (b[0] <= right) & (a[1] <= other_bottom) & (b[1] <= bottom)
 
 
+def _soft_with_ties(corners, scores, min_score: np.float32, how: tuple) -> tuple[np.ndarray, np.ndarray]:
+    kept, rescored, order, rest = [], [], np.arange(len(scores)), scores.copy()
+    while len(order):
+        chosen, values, rest, order = _soft_block(corners, rest, order, min_score, how)
+        kept += chosen
+        rescored += values
+    return np.array(kept, np.int64), np.array(rescored, np.float32)
+
+
 def _soft_block(corners, rest, order, min_score, how: tuple) -> tuple:
     """Takes boxes by their score until one comes whose overlaps were not computed: most of the _NEXT best ones.
 
     Returns their indices and scores, and scores and indices of the boxes that are left, in mmcv's order.
     """
-    best_first = rest.argsort()[: -_NEXT - 1 : -1]
-    if rest[best_first[0]] != rest[best_first[0]]:  # NaN
-        best_first = np.append(_highest(rest), best_first)
+    best_first = np.append(_highest(rest), rest.argsort()[: -_NEXT - 1 : -1])  # the first of equal ones
     weights = _soft_weights(corners[:, order[best_first], None], corners[:, order], *how)
     row_of = np.full(len(order), -1)
     row_of[best_first] = np.arange(len(best_first))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from mmcv_cases import boxes, random, rectangles, rois, rotated_boxes
+from mmcv_cases import boxes, gradients, random, rectangles, rois, rotated_boxes
 from mmcv_ops import ext, nms, roi, sampling
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -196,18 +196,51 @@ def test_nan_scores_come_first(ops):
 @pytest.mark.parametrize('method', ['naive', 'linear', 'gaussian'])
 @pytest.mark.parametrize('offset', [0, 1])
 @pytest.mark.parametrize('size', [60, 400])
-def test_soft_nms_has_one_result_in_both_forms(ops, monkeypatch, method, offset, size):
-    """Lists of pairs for boxes with few neighbors; equal scores, which leave that form, too."""
+@pytest.mark.parametrize('threshold', [0, 0.3])
+def test_soft_nms_has_one_result_in_all_forms(ops, monkeypatch, method, offset, size, threshold):
+    """NMS, lists of pairs for boxes with few neighbors, rows of factors; equal scores, which leave these forms, too."""
     for levels in (0, 20):
         scores = random(150, seed=3, grad=False)
         scores = (scores * levels).round() / levels if levels else scores
-        args = boxes(150, size), scores, 0.3, 0.5, 0.05, method, offset
-        monkeypatch.setattr(nms, '_SPARSE', 1024)
-        dets, kept = ops.soft_nms(*args)
-        monkeypatch.setattr(nms, '_SPARSE', 0)
-        expected, expected_kept = ops.soft_nms(*args)
-        assert kept.tolist() == expected_kept.tolist()
-        assert torch.equal(dets, expected)
+        args = boxes(150, size), scores, threshold, 0.5, 0.05, method, offset
+        results = [ops.soft_nms(*args)]
+        for name, form in (('_pairs', lambda *_: None), ('_soft_without_ties', lambda *_: None)):
+            monkeypatch.setattr(nms, name, form)
+            results.append(ops.soft_nms(*args))
+        monkeypatch.undo()
+        for dets, kept in results[:-1]:
+            assert kept.tolist() == results[-1][1].tolist()
+            assert torch.equal(dets, results[-1][0])
+
+
+@pytest.mark.parametrize('offset', [0, 1])
+def test_soft_nms_with_a_threshold_of_zero(ops, offset):
+    """An IoU of 0 is at the threshold: `naive` removes boxes that do not meet the best one, too."""
+    apart = torch.tensor([[0, 0, 5, 5], [20, 20, 30, 30], [50, 50, 60, 60.0]])
+    scores = torch.tensor([0.3, 0.9, 0.5])
+    assert ops.soft_nms(apart, scores, 0, method='naive', min_score=0.05, offset=offset)[1].tolist() == [1]
+
+
+@pytest.mark.parametrize('method', ['naive', 'linear', 'gaussian'])
+def test_soft_nms_of_equal_scores_ends(ops, method):
+    """Of boxes that do not overlap, mmcv takes the first one; then each that it moved there."""
+    corner = 20 * torch.arange(200.0)[:, None].repeat(1, 2)
+    dets, kept = ops.soft_nms(torch.cat([corner, corner + 10], 1), torch.full((200,), 0.5), method=method)
+    assert kept.tolist() == list(range(200))
+    assert (dets[:, 4] == 0.5).all()
+
+
+def test_deformable_convolution_of_strided_inputs(ops):
+    """mmcv's compiled form of version 2 reads their memory in the wrong order."""
+    x, weight = random(1, 4, 7, 6), random(4, 4, 3, 3, seed=1)
+    offset, mask = random(1, 18, 7, 6, seed=2), random(1, 9, 7, 6, seed=3)
+    inputs = dict(x=x, offset=offset, mask=mask, weight=weight)
+    expected = gradients(ops.modulated_deform_conv2d(*inputs.values(), None, 1, 1), **inputs)
+    strided = {key: value.detach().transpose(2, 3).contiguous().transpose(2, 3) for key, value in inputs.items()}
+    strided = {key: value.requires_grad_() for key, value in strided.items()}
+    assert not strided['offset'].is_contiguous()
+    for key, value in gradients(ops.modulated_deform_conv2d(*strided.values(), None, 1, 1), **strided).items():
+        torch.testing.assert_close(value, expected[key], msg=key)
 
 
 class _Largest(TorchDispatchMode):

@@ -3,6 +3,7 @@
 import mmcv
 import pytest
 import tables
+import torch
 from mmcv_ops import __main__, coverage
 
 CONFIG = """
@@ -24,6 +25,30 @@ def test_readme_is_generated():
     assert tables.written(text) == text
     assert text.count('\n| ') > 40
     assert '`deform_conv2d`' in text
+
+
+def test_times_of_a_module(monkeypatch):
+    steps = [('a', 2.5), ('a', 0.125), ('b', 1.0), ('c', 'no CPU form')]
+    found = dict(
+        machine=dict(torch='2.11', threads=1), steps=[dict(step=m, modules=[m], ms=3, ratio=r) for m, r in steps]
+    )
+    monkeypatch.setattr(tables, 'benchmarks', lambda: found)
+    assert [tables.relative(m) for m in 'abcd'] == ['0.12 to 2.50', '1.00', 'no CPU form', 'not measured']
+    assert tables.times().splitlines()[0] == 'Measured with torch 2.11.'
+    assert tables.times().splitlines()[-1] == '| c | 3 | no CPU form |'
+
+
+def test_a_dtype_that_does_not_run_is_not_named(monkeypatch):
+    import mmcv_cases
+
+    def only_float32(ops):
+        values = mmcv_cases.random(3, grad=False)
+        assert values.dtype != torch.float16
+        return dict(output=values / (values.dtype != torch.bfloat16))  # infinite in bfloat16
+
+    monkeypatch.setitem(mmcv_cases.CASES, 'fake-1', only_float32)
+    assert tables.dtypes(['fake_forward']) == 'float32, float64'
+    assert tables.dtypes(['unknown']) == 'float32; others not measured'
 
 
 def test_missing_names_are_those_that_raise():
