@@ -112,22 +112,21 @@ def _normalized(
 def _windows(
     x: Tensor, position: Tensor, pool: int, valid: Tensor | None, masks: list[Tensor] | None
 ) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor]:
-    """Averages of windows (B, N, h, w, D), P of both axes ([B,] N, h, h) and ([B,] N, w, w), and means (B, N, 1, 1, D)."""
+    """Averages of windows (B, N, h, w, D), P of both axes, and a mean of each channel (B, N, 1, 1, D)."""
     batch, height, width, channels = x.shape
-    rows, columns = height // pool, width // pool
+    rows, columns = sides = height // pool, width // pool
     if masks is None:
-        counts, shares = (None, None), [x.new_full((1, n), 1 / n) for n in (rows, columns)]
-        weights = [x.new_full((1, 1, pool), 1 / pool)] * 2
+        counts, shares = (None, None), [x.new_full((1, n), 1 / n) for n in sides]
+        weights = [x.new_full((1, 1, pool), 1 / pool**2), None]
     else:
         counts = tuple(-(-valid[:, i].long() // pool) for i in (0, 1))
-        shares = [
-            _leading(count, n, x.dtype) / count[:, None] for count, n in zip(counts, (rows, columns), strict=True)
-        ]
+        shares = [_leading(n, side, x.dtype) / n[:, None] for n, side in zip(counts, sides, strict=True)]
         weights = [mask.view(batch, -1, pool) for mask in masks]
         weights = [weight / weight.sum(dim=-1, keepdim=True).clamp(min=1) for weight in weights]
     if pool > 1:
         x = weights[0][:, :, None] @ x.reshape(batch, rows, pool, width * channels)
-        x = x.reshape(batch, rows, columns, pool, channels) * weights[1][:, None, :, :, None]
+        if weights[1] is not None:
+            x = x.reshape(batch, rows, columns, pool, channels) * weights[1][:, None, :, :, None]
         x = sum(x.reshape(batch, rows, columns, pool * channels).split(channels, dim=-1))
     shares = (shares[0][:, :, None] * shares[1][:, None]).reshape(-1, 1, rows * columns)
     shift = (shares @ x.reshape(batch, rows * columns, channels)).view(batch, position.shape[0], 1, 1, -1)
