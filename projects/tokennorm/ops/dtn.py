@@ -72,13 +72,15 @@ def dtn(
             'DTN takes x (B, H, W, C), weight and bias (C,), logits (N,) and position (N, 3), where N divides C: dense '
             f'tensors in float16, bfloat16, float32 or float64, all on the device of x, as `valid` is; got {given}'
         )
-    if form == 'paper' and torch.compiler.is_exporting():
-        return exported_dtn(x, *parameters, eps=eps, pool=pool, valid=valid)
     if form == 'paper' and torch.compiler.is_dynamo_compiling():
         from tokennorm.ops.cpu import operator  # it imports torch's compiler
 
+        if operator.is_exporting():
+            return exported_dtn(x, *parameters, eps=eps, pool=pool, valid=valid)
         if operator.can_trace(x):
             return operator.dtn_forward(x, *parameters, eps, pool, valid)[0]
+    elif form == 'paper' and torch.compiler.is_exporting():
+        return exported_dtn(x, *parameters, eps=eps, pool=pool, valid=valid)
     elif form == 'paper' and kernel.has_memory(x, *parameters, valid):
         pool = max(1, min(pool, max(x.shape[1:3])))
         if kernel.takes(x, position, pool):

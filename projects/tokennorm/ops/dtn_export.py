@@ -129,7 +129,7 @@ def _windows(
             x = x.reshape(batch, rows, columns, pool, channels) * weights[1][:, None, :, :, None]
         x = sum(x.reshape(batch, rows, columns, pool * channels).split(channels, dim=-1))
     shares = (shares[0][:, :, None] * shares[1][:, None]).reshape(-1, 1, rows * columns)
-    shift = (shares @ x.reshape(batch, rows * columns, channels)).view(batch, position.shape[0], 1, 1, -1)
+    shift = _heads_first((shares @ x.reshape(batch, rows * columns, channels))[:, None], position.shape[0])
     a1, a2, a3 = position.unbind(dim=-1)
     products = axis_weights(a1, a3, rows, counts[0]), axis_weights(a1, a2, columns, counts[1])
     return _heads_first(x, position.shape[0]), products, shift
