@@ -115,21 +115,24 @@ def _windows(
     """Averages of windows (B, N, h, w, D), P of both axes, and a mean of each channel (B, N, 1, 1, D)."""
     batch, height, width, channels = x.shape
     rows, columns = sides = height // pool, width // pool
-    if masks is None:
-        counts, shares = (None, None), [x.new_full((1, n), 1 / n) for n in sides]
-        weights = [x.new_full((1, 1, pool), 1 / pool**2), None]
-    else:
-        counts = tuple(-(-valid[:, i].long() // pool) for i in (0, 1))
-        shares = [_leading(n, side, x.dtype) / n[:, None] for n, side in zip(counts, sides, strict=True)]
-        weights = [mask.view(batch, -1, pool) for mask in masks]
-        weights = [weight / weight.sum(dim=-1, keepdim=True).clamp(min=1) for weight in weights]
+    counts: list[Tensor | None] = [None, None]
+    shares = [x.new_full((1, n), 1 / n) for n in sides]
+    of_rows = x.new_full((1, 1, pool), 1 / pool**2)
+    of_columns: Tensor | None = None
+    if valid is not None and masks is not None:
+        ends = [-(-valid[:, i].long() // pool) for i in (0, 1)]
+        counts = [*ends]
+        shares = [_leading(end, side, x.dtype) / end[:, None] for end, side in zip(ends, sides, strict=True)]
+        parts = [mask.view(batch, -1, pool) for mask in masks]
+        of_rows, of_columns = (part / part.sum(dim=-1, keepdim=True).clamp(min=1) for part in parts)
     if pool > 1:
-        x = weights[0][:, :, None] @ x.reshape(batch, rows, pool, width * channels)
-        if weights[1] is not None:
-            x = x.reshape(batch, rows, columns, pool, channels) * weights[1][:, None, :, :, None]
-        x = sum(x.reshape(batch, rows, columns, pool * channels).split(channels, dim=-1))
-    shares = (shares[0][:, :, None] * shares[1][:, None]).reshape(-1, 1, rows * columns)
-    shift = _heads_first((shares @ x.reshape(batch, rows * columns, channels))[:, None], position.shape[0])
+        x = of_rows[:, :, None] @ x.reshape(batch, rows, pool, width * channels)
+        if of_columns is not None:
+            x = x.reshape(batch, rows, columns, pool, channels) * of_columns[:, None, :, :, None]
+        first, *others = x.reshape(batch, rows, columns, pool * channels).split(channels, dim=-1)
+        x = sum(others, start=first)
+    of_windows = (shares[0][:, :, None] * shares[1][:, None]).reshape(-1, 1, rows * columns)
+    shift = _heads_first((of_windows @ x.reshape(batch, rows * columns, channels))[:, None], position.shape[0])
     a1, a2, a3 = position.unbind(dim=-1)
     products = axis_weights(a1, a3, rows, counts[0]), axis_weights(a1, a2, columns, counts[1])
     return _heads_first(x, position.shape[0]), products, shift
