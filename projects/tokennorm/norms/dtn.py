@@ -137,7 +137,7 @@ class DTN(nn.LayerNorm):
             form=self.form,
             valid=valid if self.form == 'paper' else None,
         )
-        return out.view(x.shape)
+        return out if x.ndim == 4 else out.view(x.shape)
 
     def _as_grid(self, x: Tensor) -> Tensor:
         """The tokens as (B, H, W, C)."""

@@ -9,7 +9,7 @@ denominator factorizes as well, so that P is the Kronecker product of Py (H, H) 
     P x = Py X Px^T        O(HW (H + W)) work, where the T x T matrix with T = HW takes O((HW)^2)
 
 `dtn` is the function to call. It checks the arguments and chooses between the reference implementation in torch
-operations (`dtn_eager`) and the same in C++ for CPUs (`cpu`).
+operations (`dtn_eager`), the same in C++ for CPUs (`cpu`) and operations for exported files (`dtn_export`).
 """
 
 from typing import Literal
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from tokennorm.ops.cpu import kernel
 from tokennorm.ops.dtn_eager import eager_dtn
+from tokennorm.ops.dtn_export import exported_dtn
 from tokennorm.ops.moments import check_valid
 
 gpu_dtn = eager_dtn  # `experiments.gpu_kernels` replaces it
@@ -74,8 +75,12 @@ def dtn(
     if form == 'paper' and torch.compiler.is_dynamo_compiling():
         from tokennorm.ops.cpu import operator  # it imports torch's compiler
 
+        if operator.is_exporting():
+            return exported_dtn(x, *parameters, eps=eps, pool=pool, valid=valid)
         if operator.can_trace(x):
             return operator.dtn_forward(x, *parameters, eps, pool, valid)[0]
+    elif form == 'paper' and torch.compiler.is_exporting():
+        return exported_dtn(x, *parameters, eps=eps, pool=pool, valid=valid)
     elif form == 'paper' and kernel.has_memory(x, *parameters, valid):
         pool = max(1, min(pool, max(x.shape[1:3])))
         if kernel.takes(x, position, pool):

@@ -47,10 +47,10 @@ def eager_dtn(
         # What depends on windows only is computed before it is repeated for their tokens.
         x = x - own_mean
         if mean_logit is not None:  # no subtractions: OpenVINO would negate in a pass of its own
-            inter = _per_channel(_sigmoid(-mean_logit), head_dim)
+            inter = _per_channel(sigmoid(-mean_logit), head_dim)
             x = x + (own_mean * inter + _repeat_windows(inter_mean * -inter, pool, x))
         # 1 - lambda is the sigmoid of the negative logit: without cancellation where lambda is near 1.
-        intra, inter = (_per_channel(_sigmoid(logit), head_dim) for logit in (var_logit, -var_logit))
+        intra, inter = (_per_channel(sigmoid(logit), head_dim) for logit in (var_logit, -var_logit))
         var = own_var * intra + _repeat_windows(inter_var * inter + eps, pool, x)
         x = x / var.sqrt() * weight + bias
         if inside is not None:
@@ -143,7 +143,7 @@ def axis_weights(square: Tensor, linear: Tensor, size: int, valid: Tensor | None
     return exponent.softmax(dim=-1)
 
 
-def _sigmoid(logit: Tensor) -> Tensor:
+def sigmoid(logit: Tensor) -> Tensor:
     """Sigmoid whose derivative keeps its digits: that of `torch.sigmoid`, s (1 - s), is 0 in float32 at 20."""
     return F.logsigmoid(logit).exp()
 

@@ -23,11 +23,16 @@ def can_trace(x: Tensor) -> bool:
     return x.device.type == 'cpu' and x.dtype in kernel.DTYPES and _fits_the_graph()
 
 
-@torch.compiler.assume_constant_result  # runs while torch traces, instead of being traced
+@torch.compiler.assume_constant_result  # runs while torch traces, which would take it for true in all graphs
+def is_exporting() -> bool:
+    """Returns whether torch traces for `torch.export`."""
+    return torch.compiler.is_exporting()
+
+
+@torch.compiler.assume_constant_result
 def _fits_the_graph() -> bool:
-    """Returns whether there is a kernel, and torch neither exports nor transforms, which need operations of torch."""
-    is_plain = not torch.compiler.is_exporting() and torch._C._functorch.peek_interpreter_stack() is None
-    return is_plain and kernel.library() is not None
+    """Returns whether there is a kernel, and torch does not transform, which needs operations of torch."""
+    return torch._C._functorch.peek_interpreter_stack() is None and kernel.library() is not None
 
 
 @torch.library.custom_op('tokennorm::dtn', mutates_args=(), schema=f'({ARGUMENTS}) -> (Tensor, Tensor)')
