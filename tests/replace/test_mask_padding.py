@@ -173,6 +173,20 @@ def test_images_cut_to_larger_multiples_are_masked():
         assert area.masked(x).sum() == inside
 
 
+@pytest.mark.parametrize('divisor', [32, 64])
+def test_a_detector_for_one_image_is_that_for_any_number(divisor):
+    torch.manual_seed(0)
+    cfg = config()
+    cfg.model.type = 'tokennorm.RetinaNet'
+    cfg.model.data_preprocessor.pad_size_divisor = divisor
+    model = build(cfg)
+    image, sizes = torch.rand(1, 3, 90, 125) * 255, torch.tensor([[90, 125]])
+    with torch.no_grad():
+        found, wanted = (WholeDetector(model, alone=alone)(image, sizes) for alone in (True, False))
+    for actual, expected in zip(found, wanted, strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
 def test_copies_have_an_area_of_their_own():
     model = mask_padding(convolutions())
     images = [torch.randn(3, *size) for size in SIZES]
