@@ -124,11 +124,13 @@ class ImageArea:
         sizes, batch = image_sizes_of(args[0]), args[0].shape[-2:]
         if sizes is not None:
             pairs = None if torch.compiler.is_exporting() else getattr(sizes, 'pairs', None)
-            alone = getattr(sizes, 'alone', False)  # its padding is cut before
-            fills = alone or (pairs and self._fills(pairs, batch))
+            cut_to = getattr(sizes, 'cut_to', None)  # multiples to which the sides of the batch were cut before
+            fills = (cut_to and self.divisor % cut_to == 0) or (pairs and self._fills(pairs, batch))
             sizes = None if fills else (sizes + self.divisor - 1) // self.divisor * self.divisor
         self._last = _Pass(sizes, batch, {})
-        if not torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():  # which thread this is cannot be compiled
+            self._passes = {}  # layers after it that are not compiled use the last pass, and not an earlier one
+        else:
             self._passes[threading.get_ident()] = self._last
 
     def _fills(self, sizes: Sequence[Sequence[int]], batch: Sequence[int]) -> bool:

@@ -90,6 +90,8 @@ CASES = [
     ([*EXPORT, '@/o.onnx', '--verify', 'nowhere'], '--verify: nowhere is not a folder'),
     ([*EXPORT, '@/o.pt2', '--verify', '.'], '--verify needs an .onnx or .xml file'),
     ([*EXPORT, '@/o.onnx', '--int8'], '--int8 and --calibrate DIR need each other'),
+    ([*EXPORT, '@/o.onnx', '--batch-size', '2'], '--batch-size 2 must be 1, or left out for any number of images'),
+    ([*EXPORT, '@/o.pt2', '--batch-size', '1'], '--batch-size 1 writes .onnx and .xml files'),
     ([*EXPORT, '@/o.onnx', '--int8', '--calibrate', '@/without'], 'without has no images; name a folder with some'),
     # Numbers.
     *[([*TRAIN, '--lr', value], f'--lr {value} must be above 0') for value in ('0.0', 'nan')],

@@ -77,6 +77,19 @@ def test_snippets_prepare_images_as_the_runtime(suffix, color, tmp_path, monkeyp
     assert 'square' in capsys.readouterr().out
 
 
+def test_the_snippet_of_a_canvas_keeps_each_image_in_its_corner():
+    (snippet,) = re.findall(r'```python\n(canvas = [^`]*)```', GUIDE.read_text())
+    rng = np.random.default_rng(0)
+    prepared = [rng.uniform(1, 255, (*size, 3)).astype(np.float32) for size in [(51, 77), (640, 3)]]
+    values = dict(np=np, prepared=prepared)
+    exec(snippet, values)
+    images, sizes = values['inputs']['images'], values['inputs']['sizes']
+    assert (images.shape, images.dtype, sizes.dtype) == ((2, 3, 640, 640), np.float32, np.int64)
+    for image, (height, width), pixels in zip(images, sizes, prepared, strict=True):
+        np.testing.assert_array_equal(image[:, :height, :width].transpose(1, 2, 0), pixels)
+        assert np.count_nonzero(image) == pixels.size
+
+
 @pytest.mark.slow
 def test_snippets_find_what_a_detector_finds(tmp_path, monkeypatch):
     path = write(cfg := config(), build(cfg), tmp_path / 'detector.onnx')

@@ -113,7 +113,7 @@ def test_a_file_says_that_normalization_is_inside(exported):
         (dict(resize=None, color='BGR'), 'BGR, 0 to 255, each image as it is (bilinear)'),
         (dict(resize=dict(scale=[96, 64], keep_ratio=False)), 'resized to a width of 96 and a height of 64 pixels'),
         (dict(mask_threshold=0.5), 'non-maximum suppression; masks: probability of the object within each box.'),
-        (dict(batch_size=1), 'sizes: int64 (1, 2), height and width of each image; a larger canvas has it at the left'),
+        (dict(batch_size=1), 'sizes: int64 (1, 2), height and width of each image; the file cuts it out of a larger'),
     ],
     ids=['as it is', 'stretched', 'masks', 'one image'],
 )

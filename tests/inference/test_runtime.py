@@ -129,6 +129,17 @@ def test_images_of_one_shape_share_a_batch(model_file, monkeypatch):
     assert shapes == [(2, 3, 64, 96), (1, 3, 64, 96), (1, 3, 96, 64)]
 
 
+def test_a_file_for_one_image_gets_one_at_a_time(tmp_path, monkeypatch):
+    detector = ExportedDetector(write_handmade(tmp_path / 'one.onnx', batch_size=1), threads=1)
+    shapes, run = [], detector.run
+    monkeypatch.setattr(detector, 'run', lambda inputs: shapes.append(inputs['images'].shape) or run(inputs))
+    image = np.zeros((64, 96, 3), np.uint8)
+    assert len(detector([image, image], batch_size=2)) == 2
+    assert shapes == [(1, 3, 64, 96)] * 2
+    with pytest.raises(ValueError, match='batch_size=0 must be an integer of at least 1'):
+        detector([image], batch_size=0)
+
+
 def test_files_of_version_1_0_refuse_small_images(tmp_path):
     """Their graph is wrong below 65 pixels, so that images had to be padded."""
     path = write_handmade(tmp_path / 'old.onnx', smallest_side=65)

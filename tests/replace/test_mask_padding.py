@@ -147,6 +147,46 @@ def test_nothing_is_computed_without_padding():
         assert area.extents(16, 24) is None
 
 
+def test_layers_that_are_not_compiled_get_the_sizes_of_the_batch():
+    """Also after a batch before it was compiled."""
+    torch.manual_seed(0)
+    model = nn.Module()
+    model.backbone, model.neck = convolutions()[:5], nn.Conv2d(6, 4, 3, padding=1)
+    mask_padding(model)
+    images = [torch.randn(3, *size) for size in SIZES]
+    batch, other = on_canvas(images), on_canvas(images[::-1])
+    wanted = model.neck(model.backbone(batch))
+    model.neck(model.backbone(other))
+    compiled = torch.compile(model.backbone, backend='eager')
+    assert torch.equal(model.neck(compiled(batch)), wanted)
+
+
+def test_images_cut_to_larger_multiples_are_masked():
+    area = ImageArea(32)
+    x = torch.ones(1, 1, 12, 12)
+    for cut_to, inside in ((32, 144), (16, 144), (64, 6 * 4), (None, 6 * 4)):
+        sizes = torch.tensor([[90, 60]])
+        sizes.cut_to = cut_to
+        images = torch.zeros(1, 3, 192, 192)
+        images.image_sizes = sizes
+        area.start(None, (images,))
+        assert area.masked(x).sum() == inside
+
+
+@pytest.mark.parametrize('divisor', [32, 64])
+def test_a_detector_for_one_image_is_that_for_any_number(divisor):
+    torch.manual_seed(0)
+    cfg = config()
+    cfg.model.type = 'tokennorm.RetinaNet'
+    cfg.model.data_preprocessor.pad_size_divisor = divisor
+    model = build(cfg)
+    image, sizes = torch.rand(1, 3, 90, 125) * 255, torch.tensor([[90, 125]])
+    with torch.no_grad():
+        found, wanted = (WholeDetector(model, alone=alone)(image, sizes) for alone in (True, False))
+    for actual, expected in zip(found, wanted, strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
 def test_copies_have_an_area_of_their_own():
     model = mask_padding(convolutions())
     images = [torch.randn(3, *size) for size in SIZES]

@@ -449,6 +449,7 @@ CASES = [
     ('padded-norms', FIRES, sets(model__backbone__body=nn.GroupNorm(2, 4))),  # as in a model of timm
     ('padded-norms', QUIET, sets(model__neck=LayerNorm2d(4), model__bbox_head=nn.BatchNorm2d(4))),
     ('padded-norms', QUIET, group_norm_in_the_backbone),
+    ('padded-norms', QUIET, sets(model__backbone=nn.InstanceNorm2d(4), batch_size=1)),
     ('padded-detections', FIRES, exported(score=0.03)),
     ('padded-detections', FIRES, exported(pixels=1.5)),
     ('padded-detections', QUIET, exported(score=0.01)),

@@ -84,7 +84,7 @@ def export(
         raise UserError('--int8 writes .onnx and .xml files, without --fp16')
     if verify is not None and out.suffix == '.pt2':
         raise UserError('--verify needs an .onnx or .xml file')
-    if batch_size not in (None, 1):
+    if batch_size is not None and (isinstance(batch_size, bool) or batch_size != 1):
         raise UserError(f'--batch-size {batch_size} must be 1, or left out for any number of images')
     if batch_size and out.suffix == '.pt2':
         raise UserError('--batch-size 1 writes .onnx and .xml files')
@@ -108,7 +108,7 @@ def export(
             raise UserError(f'--calibrate: {calibrate} has no images; name a folder with some, .jpg or .png')
         check_packages(out.suffix, int8)
         trained = TorchDetector(named.config, named.checkpoint, 'cpu', named.cfg_options)
-        judge('export', Built(trained.cfg, model=trained.model))
+        judge('export', Built(trained.cfg, model=trained.model, batch_size=batch_size))
         found.show()
         found.stop()
     say(f'Checkpoint: {trained.description}')

@@ -25,7 +25,7 @@ class WholeDetector(nn.Module):
         half: Compute backbone, neck and heads of a copy of it in float16. Pixels, boxes, non-maximum suppression,
             RoIAlign and the inputs and outputs stay float32, and so do DTN's statistics.
         alone: It gets batches of one image that fills them up to a multiple of `multiple`, so that no layer has to
-            mask padding.
+            mask padding, unless `mask_padding` rounds sides up to less.
 
     Attributes:
         color: Order of the channels that `forward` takes, 'RGB' or 'BGR'.
@@ -77,7 +77,7 @@ class WholeDetector(nn.Module):
         x = self._prepare(images, sizes).to(self.dtype)
         if self.notes_sizes:
             x.image_sizes = sizes
-            sizes.alone = self.alone
+            sizes.cut_to = self.multiple if self.alone else None
         maps = self.detector.extract_feat(x)
         if not self.two_stages:
             return decode_dense(self.detector.bbox_head, maps, sizes)

@@ -280,12 +280,16 @@ def how_to_use(content: Mapping[str, Any]) -> str:
     else:
         resized = f'resized to a width of {rule["scale"][0]} and a height of {rule["scale"][1]} pixels'
     batch = 'batch' if content['batch_size'] is None else str(content['batch_size'])
-    padding = 'pad those of unequal sizes' if batch == 'batch' else 'a larger canvas has it at the left and top'
+    padding = (
+        'pad those of unequal sizes at the right and bottom'
+        if batch == 'batch'
+        else 'the file cuts it out of a larger canvas, in whose upper left corner it is'
+    )
     masks = '' if content['mask_threshold'] is None else '; masks: probability of the object within each box'
     lines = [
         f'images: float32 ({batch}, 3, height, width), {content["color"]}, 0 to 255, each image {resized} (bilinear).',
         'Normalization is inside: apply no mean, no standard deviation and no division by 255. Padding is not needed.',
-        f'sizes: int64 ({batch}, 2), height and width of each image; {padding} at the right and bottom.',
+        f'sizes: int64 ({batch}, 2), height and width of each image; {padding}.',
         f'boxes: left, top, right, bottom in pixels of the resized image, after non-maximum suppression{masks}.',
         'scores: from 0 to 1, highest first; 0 and label -1 where nothing was found. Keep those above a threshold.',
         f'labels: index into the {classes} names of tokennorm.classes in the metadata, whose values are JSON.',

@@ -231,9 +231,7 @@ class ExportedDetector(BaseDetector):
         """Returns all detections of images (H, W, 3) uint8 BGR; the file leaves out scores below `score_threshold`."""
         found: list[Any] = [None] * len(images)
         shapes = [resized_shape(image.shape[:2], self.metadata['resize']) for image in images]
-        if self.metadata.get('batch_size') == 1:  # a file for one image
-            batch_size = 1
-        for batch in batches_of_one_shape(shapes, batch_size):
+        for batch in batches_of_one_shape(shapes, batch_size, self.metadata.get('batch_size')):
             inputs = self.inputs_of([images[i] for i in batch])
             outputs = self.run(inputs)
             for place, i in enumerate(batch):
@@ -399,10 +397,16 @@ def read_thresholds(path: str | PathLike, classes: Sequence[str]) -> list[float]
         raise ThresholdError(f'{path} has no score threshold of each class ({type(error).__name__}: {error})') from None
 
 
-def batches_of_one_shape(shapes: Sequence[tuple[int, ...]], batch_size: int) -> Iterator[list[int]]:
-    """Yields the indices of at most `batch_size` images of one shape, until each image has had its turn."""
+def batches_of_one_shape(
+    shapes: Sequence[tuple[int, ...]], batch_size: int, most: int | None = None
+) -> Iterator[list[int]]:
+    """Yields the indices of at most `batch_size` images of one shape, until each image has had its turn.
+
+    `most` is the largest batch that the detector takes; None is any.
+    """
     if not isinstance(batch_size, Integral) or batch_size < 1:
         raise ValueError(f'batch_size={batch_size!r} must be an integer of at least 1')
+    batch_size = min(batch_size, most or batch_size)
     by_shape = defaultdict(list)
     for i, shape in enumerate(shapes):
         by_shape[shape].append(i)

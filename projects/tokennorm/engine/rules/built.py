@@ -37,6 +37,7 @@ class Built:
     loops: Mapping[str, Any] = field(default_factory=dict)  # by split
     schedulers: Sequence[Any] = ()
     checkpoint: Checkpoint | None = None
+    batch_size: int | None = None  # of the file to export
 
     @classmethod
     def of(cls, runner: Runner, splits: Sequence[str], checkpoint: Checkpoint | None = None) -> 'Built':

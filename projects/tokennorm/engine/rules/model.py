@@ -83,7 +83,7 @@ def _(built: Built) -> Lines:
     kinds = nn.GroupNorm, nn.modules.instancenorm._InstanceNorm
     parts = built.model.named_modules()
     norms = [name for name, part in parts if isinstance(part, kinds) and not isinstance(part, GridNorm)]
-    if norms:
+    if norms and built.batch_size is None:  # a file for one image cuts its padding off
         yield '', 'padding around an image changes its detections, as these norms have statistics over positions', norms
 
 
