@@ -5,7 +5,7 @@ import onnx
 import pytest
 from PIL import Image
 
-from tokennorm.export.int8 import calibration_inputs, quantize
+from tokennorm.export.int8 import _is_grouped, calibration_inputs, quantize
 from tokennorm.export.writing import write_openvino
 from tokennorm.inference.runtime import ExportedDetector
 
@@ -82,3 +82,8 @@ def test_an_openvino_model_is_that_of_onnxruntime_in_int8(files, tmp_path):
     assert all(kinds['Convolution'])
     assert kinds['MatMul'].count(True) >= 4
     assert kinds['MatMul'].count(False) > 0  # DTN
+
+
+def test_grouped_convolutions_stay_float32():
+    nodes = [onnx.helper.make_node('Conv', ['x', 'w'], ['y'], **one) for one in ({}, dict(group=1), dict(group=4))]
+    assert [_is_grouped(node) for node in nodes] == [False, False, True]

@@ -78,6 +78,8 @@ def test_an_openvino_model_has_the_metadata(model_file, tmp_path):
 
 def test_a_backbone_of_one_size_is_named():
     class Fixed(torch.nn.Module):
+        alone = False
+
         def forward(self, images, sizes):
             assert images.shape[2] == 224, 'Input height'
             return images + sizes.sum()

@@ -116,7 +116,7 @@ def _windows(
     batch, height, width, channels = x.shape
     rows, columns = sides = height // pool, width // pool
     counts: list[Tensor | None] = [None, None]
-    shares = [x.new_full((1, n), 1 / n) for n in sides]
+    shares = [x.new_ones(1, n) / n for n in sides]  # `1 / n` would be a number that .pt2 files cannot have
     of_rows = x.new_full((1, 1, pool), 1 / pool**2)
     of_columns: Tensor | None = None
     if valid is not None and masks is not None:
