@@ -133,7 +133,7 @@ def train(args: argparse.Namespace) -> None:
             workers=args.workers[0],
             epochs=1000,
             launcher='pytorch' if ranks > 1 else 'none',
-            work_dir=work_dir,
+            out=work_dir,
             cfg_options={
                 'train_cfg.val_interval': 1000,
                 'default_hooks.checkpoint.interval': -1,
