@@ -4,6 +4,7 @@
 
 The detectors are the demo's RetinaNet unless two configs are named, with random weights. All contenders run the whole
 detector, from pixels to non-maximum suppression, on one thread, and take turns in one run; the figure is the median.
+"one image" is a file of `tokennorm export --batch-size 1`.
 """
 
 import argparse
@@ -50,11 +51,15 @@ def contenders(config: str, images: torch.Tensor, folder: Path, compiled: bool) 
     if compiled:
         found['torch.compile'] = partial(torch.compile(detector), images, sizes)
     arrays = dict(images=images.numpy(), sizes=np.zeros((len(images), 2), dtype=np.int64))
-    content = to_onnx(trace(detector), detector.outputs, METADATA)
-    files = {'onnxruntime': folder / f'{Path(config).stem}.onnx', 'OpenVINO': folder / f'{Path(config).stem}.xml'}
-    files['onnxruntime'].write_bytes(content)
-    write_openvino(content, METADATA, files['OpenVINO'])
-    return found | {runtime: partial(ExportedDetector(path, threads=1).run, arrays) for runtime, path in files.items()}
+    for suffix, whole in (('', detector), (', one image', WholeDetector(detector.detector, alone=True))):
+        cut_to = whole.multiple if whole.alone else None
+        content = to_onnx(trace(whole), whole.outputs, METADATA, cut_to)
+        stem = f'{Path(config).stem}{suffix}'
+        (folder / f'{stem}.onnx').write_bytes(content)
+        write_openvino(content, METADATA, folder / f'{stem}.xml')
+        for name, file in (('onnxruntime', f'{stem}.onnx'), ('OpenVINO', f'{stem}.xml')):
+            found[name + suffix] = partial(ExportedDetector(folder / file, threads=1).run, arrays)
+    return found
 
 
 @torch.no_grad()
