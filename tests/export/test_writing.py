@@ -88,6 +88,17 @@ def test_a_backbone_of_one_size_is_named():
         trace(Fixed())
 
 
+def test_a_model_that_computes_small_images_in_another_way_is_named():
+    class Small(torch.nn.Module):
+        alone = False
+
+        def forward(self, images, sizes):
+            return images + (sizes.sum() if images.shape[2] > 12 else 0)
+
+    with pytest.raises(UserError, match='small ones are computed in another way; its data_preprocessor may need pad_'):
+        trace(Small())
+
+
 def test_a_file_says_that_normalization_is_inside(exported):
     """In its description, for who has the file only; who applies the mean and deviation of the file changes nothing."""
     model = onnx.load(exported[1])

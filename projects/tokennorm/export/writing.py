@@ -66,6 +66,11 @@ def trace(detector: WholeDetector, dynamic: bool = True, smallest_side: int = 1)
                 f'this detector cannot be exported for images of any size: {reason}. If its backbone is a ViT '
                 'of timm, it needs timm_args=dict(dynamic_img_size=True)'
             ) from error
+        except torch._dynamo.exc.UserError as error:  # small sides would take another way through the model
+            raise UserError(
+                'this detector cannot be exported for images of any size, since small ones are computed in another '
+                'way; its data_preprocessor may need pad_size_divisor=32'
+            ) from error
     shape = next(n for n in program.graph.nodes if n.op == 'placeholder' and n.name == 'images').meta['val'].shape
     free = [('batch', 0)] * (not detector.alone) + [('height', 2), ('width', 3)]
     fixed = [name for name, i in free if not isinstance(shape[i], torch.SymInt)]
