@@ -18,7 +18,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from tokennorm.ops.dtn_eager import axis_weights, sigmoid
 from tokennorm.ops.tensors import in_float32
@@ -36,6 +35,8 @@ def exported_dtn(
 
 def _any_size(x: Tensor, *args: Any) -> Tensor:
     """`exported_dtn` with statistics in the dtype of x: pads sides that `pool` may not divide."""
+    from torch.fx.experimental.symbolic_shapes import statically_known_true  # it imports SymPy
+
     *parameters, eps, pool, valid = args
     height, width = x.shape[1:3]
     parameters = [t if t is None else t.to(x.dtype) for t in parameters]
