@@ -16,7 +16,6 @@ def test_a_written_file_has_the_ap_of_pytorch(demo_data, demo_trained, tmp_path,
         r'exported ([\d.]+), PyTorch ([\d.]+): they differ by less', capsys.readouterr().out
     ).groups()
     assert float(exported) == pytest.approx(float(pytorch), abs=0.01)
-    assert float(pytorch) > 0
     tool('benchmark')([str(demo_trained), str(tmp_path / 'd.onnx'), '--data', str(demo_data), *few])
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[-3:]]
     assert rows[0] == ['bbox', 'AP', 'ms', 'per', 'image', 'MiB']

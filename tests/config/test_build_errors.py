@@ -17,7 +17,7 @@ MISTAKES = {
     'model.backbone.type=PVTv2': r"type='PVTv2': there is no such model \(did you mean .*PVTv2\?\)",
     'model.type=RetinaNett': r"type='RetinaNett': there is no such model \(did you mean RetinaNet\?\)",
     'model.backbone.token_norm_cfg.type=DNT': r"token_norm_cfg: no type 'DNT' .*LayerNorm.* \(did you mean DTN\?\)",
-    'model.backbone.stem_cfg.type=DualPatch': r"no type 'DualPatch' .*PatchEmbed \(did you mean DualP",
+    'model.backbone.stem_cfg.type=DualPatch': r"no type 'DualPatch' .*PatchEmbed.* \(did you mean DualPatchEmbed\?\)",
     'model.backbone.token_norm_cfg.pool=0': r'DTN: pool=0 must be an integer of at least 1, in tokens',
     'model.backbone.drop_path_rat=0.1': r'model.backbone has no drop_path_rat \(did you mean drop_path_rate\?\)',
     'model.backbone.out_indices=[0,7]': r'PVT: out_indices=.0, 7. must be integers in 0 to 3',
@@ -26,7 +26,7 @@ MISTAKES = {
     'default_hooks.logger.type=Logger': r"type='Logger': there is no such hook \(did you mean LoggerHook\?\)",
     'default_hooks.mine.interval=1': r"a hook without a type in the config: {'interval': 1}",
     'optim_wrapper.optimizer.type=AdamV': r"type='AdamV': there is no such optimizer \(did you mean",
-    'trian_cfg.max_epochs=1': r'--cfg-options: trian_cfg.max_epochs: .* no trian_cfg \(did you mean train_cfg\?\)',
+    'trian_cfg.max_epochs=1': r'--cfg-options: nothing reads trian_cfg \(did you mean train_cfg\?\)',
     'train_cfg.max_epoch=1': r'train_cfg has no max_epoch \(did you mean max_epochs\?\)',
     'train_dataloader.dataset.pipeline.0.type=LoadImage': r"type='LoadImage': there is no such transform",
 }  # fmt: skip
