@@ -1,12 +1,14 @@
 """Checks before a training run starts or continues."""
 
 import logging
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.logging import MMLogger
 from mmengine.visualization import Visualizer
 from torch import nn
 
@@ -72,6 +74,21 @@ def test_a_config_may_have_no_scope(tmp_path):
     cfg.default_scope = None
     cfg.model.type, cfg.visualizer = toys.ToyModel, dict(type=Visualizer, name='visualizer')
     assert isinstance(build_runner(cfg, ('train', 'val')).model, toys.ToyModel)
+
+
+def test_a_run_that_begins_in_the_second_of_another_waits(tmp_path):
+    """mmengine names loggers by config and second, and returns that of another run for the same name."""
+    cfg = toys.config(tmp_path, train_cfg=toys.EPOCHS)
+    cfg.experiment_name = None  # mmengine makes it of the file's name and the second
+    cfg.dump(tmp_path / 'toy.py')
+    cfg = Config.fromfile(tmp_path / 'toy.py')
+    begin = time.time()
+    taken = [time.strftime('toy_%Y%m%d_%H%M%S', time.localtime(begin + i)) for i in range(3)]
+    for name in taken:
+        MMLogger.get_instance(name)
+    runner = build_runner(cfg, ('train', 'val'))
+    assert runner.experiment_name not in taken
+    assert time.time() > begin + 2
 
 
 def test_a_hook_that_refuses_its_arguments_ends_in_one_line(tmp_path):

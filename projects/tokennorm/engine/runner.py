@@ -1,6 +1,7 @@
 """The runner of a training run or an evaluation: built after what breaks most often was checked, and run."""
 
 import logging
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,10 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
             backbone['init_cfg'] = None  # third-party backbones keep their own loaders
     start_cpu_processes(cfg)
     init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner skips this for a name that it has seen
+    while not cfg.get('experiment_name') and MMLogger.check_instance_created(
+        f'{Path(cfg.filename or "").stem}_{time.strftime("%Y%m%d_%H%M%S")}'
+    ):
+        time.sleep(0.1)  # mmengine would take logger and losses of a run that began in the same second
     if cfg.get('visualizer'):  # a second one of the same name would write into the folder of an earlier run
         cfg.visualizer.pop('name', None)
     with build_errors('the config cannot be used'):
