@@ -52,8 +52,7 @@ def contenders(config: str, images: torch.Tensor, folder: Path, compiled: bool) 
         found['torch.compile'] = partial(torch.compile(detector), images, sizes)
     arrays = dict(images=images.numpy(), sizes=np.zeros((len(images), 2), dtype=np.int64))
     for suffix, whole in (('', detector), (', one image', WholeDetector(detector.detector, alone=True))):
-        cut_to = whole.multiple if whole.alone else None
-        content = to_onnx(trace(whole), whole.outputs, METADATA, cut_to)
+        content = to_onnx(trace(whole), whole, METADATA)
         stem = f'{Path(config).stem}{suffix}'
         (folder / f'{stem}.onnx').write_bytes(content)
         write_openvino(content, METADATA, folder / f'{stem}.xml')

@@ -54,7 +54,7 @@ def exported(norm: str, size: tuple[int, int], folder: Path) -> Callable[[], obj
     detector = WholeDetector(fold_norms(MODELS.build(cfg.model)))
     arrays = dict(images=np.random.default_rng(0).random((1, 3, *size), np.float32) * 255, sizes=np.zeros((1, 2), int))
     path = folder / f'{norm}.onnx'
-    path.write_bytes(to_onnx(trace(detector), detector.outputs, METADATA))
+    path.write_bytes(to_onnx(trace(detector), detector, METADATA))
     return partial(ExportedDetector(path, threads=1).run, arrays)
 
 

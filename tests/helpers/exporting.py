@@ -86,9 +86,7 @@ def write(cfg, model, path, half=False, dynamic=True, alone=False):
     """Writes an ONNX file; without `dynamic` for batches of the size that is traced, with `alone` for one image."""
     detector = WholeDetector(model, half, alone)
     metadata = describe(detector, cfg, dict(classes=CLASSES), 'tiny.py', 'CC0')
-    path.write_bytes(
-        to_onnx(trace(detector, dynamic), detector.outputs, metadata, detector.multiple if alone else None)
-    )
+    path.write_bytes(to_onnx(trace(detector, dynamic), detector, metadata))
     return path
 
 

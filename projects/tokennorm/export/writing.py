@@ -93,7 +93,7 @@ def export_detector(
         torch.export.save(program, content, extra_files=metadata)
         write_atomically(path, content.getvalue())
         return
-    content = to_onnx(trace(detector), detector.outputs, metadata, detector.multiple if detector.alone else None)
+    content = to_onnx(trace(detector), detector, metadata)
     if calibration:
         with tempfile.TemporaryDirectory() as folder:
             exact = Path(folder) / 'float32.onnx'
@@ -113,13 +113,8 @@ def check_packages(suffix: str, int8: bool = False) -> None:
         raise UserError(f'{suffix} files need {", ".join(missing)}: pip install {" ".join(missing)}')
 
 
-def to_onnx(
-    program: ExportedProgram, outputs: tuple[str, ...], metadata: Mapping[str, str], cut_to: int | None = None
-) -> bytes:
-    """Returns a traced detector as the content of an ONNX file.
-
-    With `cut_to` the file first cuts its one image out of the canvas, to sides that are multiples of it.
-    """
+def to_onnx(program: ExportedProgram, detector: WholeDetector, metadata: Mapping[str, str]) -> bytes:
+    """Returns a traced detector as the content of an ONNX file, which cuts one image out of its canvas if it has to."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')
@@ -127,7 +122,7 @@ def to_onnx(
                 program,
                 dynamo=True,
                 input_names=['images', 'sizes'],
-                output_names=list(outputs),
+                output_names=list(detector.outputs),
                 opset_version=OPSET,
                 optimize=True,
                 custom_translation_table={torch.ops.tokennorm.nms_keep.default: nms_keep_in_onnx},
@@ -140,8 +135,8 @@ def to_onnx(
     for entry in [model.graph, *model.graph.node, *model.graph.value_info]:
         del entry.metadata_props[:]  # stack traces, which are larger than a small model and have paths in them
     _name_dimensions(model.graph)
-    if cut_to is not None:
-        _cut_to_image(model.graph, cut_to)
+    if detector.alone:
+        _cut_to_image(model.graph, detector.multiple)
     model.producer_name = 'tokennorm'
     model.doc_string = json.loads(metadata['tokennorm.use'])
     for key, value in metadata.items():

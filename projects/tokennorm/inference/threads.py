@@ -1,4 +1,4 @@
-"""Reading and writing of files beside the detector: OpenCV decodes, draws and encodes without Python's lock."""
+"""Threads that read and write files while the detector runs: OpenCV decodes and draws without Python's lock."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
