@@ -78,7 +78,8 @@ class _Call:
         self.rows, self.columns = (-(-side // pool) for side in (self.height, self.width))
         self.heads = parameters[-1].shape[0]
         # Arguments that all kernels share.
-        self.sizes = (x if valid is None else valid, self.height, self.width, self.rows, self.columns, pool)
+        given = parameters[-1] if valid is None else valid
+        self.sizes = (given, self.height, self.width, self.rows, self.columns, pool)
         self.constants = dict(HEADS=self.heads, D=self.channels // self.heads, VALID=valid is not None, POOLED=pool > 1)
 
     def forward(self) -> tuple[Tensor, tuple[Tensor, ...]]:
