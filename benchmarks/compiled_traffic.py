@@ -1,10 +1,11 @@
-"""Memory traffic of the eager form of DTN and of LayerNorm after torch.compile.
+"""Memory traffic of DTN's eager form and of LayerNorm after torch.compile, and of DTN in Triton.
 
     python benchmarks/compiled_traffic.py [--dtype bfloat16]
 
 Prints, for a forward pass and a training step, the bytes per element of the tokens that generated kernels and matrix
 products read and write, and how many of both there are. inductor counts them while it compiles for the CPU; nothing is
-timed. A GPU's kernels may be fused differently.
+timed. A GPU's kernels may be fused differently. Of Triton's kernels each tensor that they get counts once, as if what
+neighboring programs read twice came from the cache.
 """
 
 import argparse
@@ -13,7 +14,9 @@ from collections.abc import Callable
 import torch
 from measuring import print_table
 from torch._inductor import config, metrics
+from triton.runtime.jit import JITFunction
 
+from experiments.gpu_kernels import triton_dtn
 from tokennorm.norms import DTN, LayerNorm
 from tokennorm.ops.dtn_eager import eager_dtn
 
@@ -37,6 +40,29 @@ def traffic(function: Callable, x: torch.Tensor, backward: bool) -> dict[str, st
     }
 
 
+def triton_traffic(function: Callable, x: torch.Tensor, backward: bool) -> dict[str, str]:
+    """The same for kernels in Triton, which are not run."""
+    launches = []
+    run = JITFunction.run
+    JITFunction.run = lambda kernel, *args, grid, warmup, **kwargs: launches.append(args)
+    try:
+        y = function(x.clone().requires_grad_(backward))
+        if backward:
+            y.backward(torch.ones_like(y))
+    finally:
+        JITFunction.run = run
+    read_or_written = sum(
+        t.numel() * t.itemsize
+        for args in launches
+        for t in {arg.data_ptr(): arg for arg in args if isinstance(arg, torch.Tensor)}.values()
+    )
+    return {
+        'bytes per element': f'{read_or_written / x.numel():.0f}',
+        'kernels': str(len(launches)),
+        'matrix products': '0',
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--dtype', default='float32', choices=['float32', 'float16', 'bfloat16'])
@@ -49,15 +75,16 @@ def main() -> None:
             layer_norm, norm = LayerNorm(shape[-1]).to(dtype), DTN(shape[-1], heads)
             parameters = (norm.weight, norm.bias, norm.mean_logit, norm.var_logit, norm.position)
             functions = {
-                'LayerNorm': layer_norm,
-                'DTN': lambda x, p=parameters, pool=pool: eager_dtn(x, *p, pool=pool),
+                'LayerNorm': (traffic, layer_norm),
+                'DTN': (traffic, lambda x, p=parameters, pool=pool: eager_dtn(x, *p, pool=pool)),
+                'DTN, Triton': (triton_traffic, lambda x, p=parameters, pool=pool: triton_dtn(x, *p, pool=pool)),
             }
-            for name, function in functions.items():
+            for name, (count, function) in functions.items():
                 for backward in (False, True):
                     row = {'shape': 'x'.join(map(str, shape)), 'heads': str(heads), 'pool': str(pool), 'norm': name}
                     row['pass'] = 'step' if backward else 'forward'
                     with torch.set_grad_enabled(backward):
-                        rows.append(row | traffic(function, torch.randn(shape).to(dtype), backward))
+                        rows.append(row | count(function, torch.randn(shape).to(dtype), backward))
     print_table(rows)
 
 

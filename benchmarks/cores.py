@@ -1,11 +1,12 @@
 """Training images per second on a CPU: by threads, by data workers, and by ranks with the same total batch.
 
-    python benchmarks/cores.py --data FOLDER [--threads 1 2 4 8 16] [--workers 2 0 4] [--ranks 2 4 8] [--model trial]
+    python benchmarks/cores.py --data FOLDER [--threads 1 2 4 8 16] [--workers 2 0 4] [--ranks 2 4 8] [--busy 1]
 
-The first process trains with each number of threads in turn, others with each number of workers on half of the cores,
-which is the default of `tokennorm train`, and with each number of gloo ranks of one thread each, whose optimizer steps
-are of equal total batches: the most ranks times one image. A rate is of `--iterations` iterations after `--warm-up`, of
-a whole training loop with random weights: loading, augmentation, forward and backward pass, optimizer.
+The first process trains with each number of threads in turn, others with each number of workers on all cores, which is
+the default of `tokennorm train`, and with each number of gloo ranks of one thread each, whose optimizer steps are of
+equal total batches: the most ranks times one image. `--busy N` has N other programs compute without a pause. A rate is
+of `--iterations` iterations after `--warm-up`, of a whole training loop with random weights: loading, augmentation,
+forward and backward pass, optimizer.
 """
 
 import argparse
@@ -16,7 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from measuring import print_table
+from measuring import busy_programs, print_table
+
+from tokennorm.environment import limit_threads
 
 
 def main() -> None:
@@ -30,6 +33,7 @@ def main() -> None:
     parser.add_argument('--image-size', type=int)
     parser.add_argument('--iterations', type=int, default=40)
     parser.add_argument('--warm-up', type=int, default=8)
+    parser.add_argument('--busy', type=int, default=0, help='other programs that compute (default: 0)')
     parser.add_argument('--accumulate', type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument('--measured', action='store_true', help=argparse.SUPPRESS)  # this process is one that trains
     args = parser.parse_args()
@@ -37,11 +41,12 @@ def main() -> None:
         train(args)
         return
     cores = len(os.sched_getaffinity(0))
-    half = max(1, cores // 2)
+    limit_threads()  # as the command does
     runs = [dict(threads=[n for n in args.threads if n <= cores], workers=args.workers[:1])]
-    runs += [dict(threads=[half], workers=[n]) for n in args.workers]
+    runs += [dict(threads=[cores], workers=[n]) for n in args.workers]
     runs += [dict(threads=[1], workers=[1], ranks=n, accumulate=max(args.ranks) // n) for n in args.ranks if n <= cores]
-    rows = [row for run in runs if run['threads'] for row in measure(args, **run)]
+    with busy_programs(args.busy):
+        rows = [row for run in runs if run['threads'] for row in measure(args, **run)]
     print_table(rows)
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/dtn_gpu.py        # `pytest -m gpu` prints the same
 
-The contenders are LayerNorm, DTN's eager form, the same after torch.compile, and the eager form with Triton's products
+The contenders are LayerNorm, DTN's eager form, the same after torch.compile, and DTN in Triton
 (experiments.gpu_kernels). An error is the largest one of a result or gradient, relative to its largest entry.
 """
 
@@ -22,7 +22,7 @@ NAMES = ('y', 'x', 'weight', 'bias', 'mean_logit', 'var_logit', 'position')
 # batch, height, width, channels, heads, pool
 SHAPES = [(1, 200, 336, 64, 1, 1), (1, 200, 336, 64, 1, 4), (8, 56, 56, 96, 3, 1), (8, 14, 14, 384, 6, 1)]
 ODD = (2, 37, 21, 96, 3, 2)  # for errors: an odd grid with padding
-TRITON = 'eager with Triton'
+TRITON = 'in Triton'
 
 
 def report(device: str, shapes: list[tuple[int, ...]] = SHAPES, seconds: float = 1) -> str:

@@ -7,14 +7,27 @@ the allocator's own peak, on a CPU the running sum of the allocations and frees 
 
 import csv
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 CLOCKS = {'wall': time.perf_counter, 'cpu': time.process_time}
+
+
+@contextmanager
+def busy_programs(count: int) -> Iterator[None]:
+    """Has other programs compute without a pause."""
+    with ExitStack() as others:
+        for _ in range(count):
+            other = subprocess.Popen([sys.executable, '-c', 'while True: pass'], start_new_session=True)
+            others.callback(other.kill)
+        yield
 
 
 def milliseconds(

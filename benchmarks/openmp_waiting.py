@@ -4,7 +4,7 @@
 
 WORK_DIR has a trained detector, which draws the first images of FOLDER. Settings take turns; the figure is the least
 time of the rounds, in seconds, with the seconds that importing takes. 300000 is the value that libgomp has by itself.
-`tokennorm train` is not here: it has one thread for two cores.
+`benchmarks/cores.py --busy 1` is the same for training.
 """
 
 import argparse
@@ -13,10 +13,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
-from measuring import print_table
+from measuring import busy_programs, print_table
 
 from tokennorm.datasets.image_files import list_images
 from tokennorm.environment import available_cores
@@ -34,10 +33,7 @@ def seconds(arguments: list[str], setting: dict[str, str], busy: int) -> float:
     """Returns the wall time of one command beside `busy` programs that compute without a pause."""
     names = ('GOMP_SPINCOUNT', 'OMP_WAIT_POLICY', 'OMP_NUM_THREADS')
     env = {key: value for key, value in os.environ.items() if key not in names} | setting
-    with ExitStack() as others:
-        for _ in range(busy):
-            other = subprocess.Popen([sys.executable, '-c', 'while True: pass'], start_new_session=True)
-            others.callback(other.kill)
+    with busy_programs(busy):
         start = time.perf_counter()
         command = [sys.executable, '-m', 'tokennorm', *arguments]
         subprocess.run(command, env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

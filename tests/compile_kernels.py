@@ -1,4 +1,4 @@
-"""Compiles the Triton kernel of DTN for GPUs from Ampere to Blackwell, which needs none, and prints what it takes.
+"""Compiles the Triton kernels of DTN for GPUs from Ampere to Blackwell, which needs none, and prints what it takes.
 
     python -m tests.compile_kernels        # with TRITON_INTERPRET unset
 
@@ -63,7 +63,7 @@ def main() -> None:
     compiled = []
 
     def compile_only(kernel, *args, grid, warmup, **kwargs):
-        compiled.append(launch(kernel, *args, grid=grid, warmup=True, **kwargs))
+        compiled.append((kernel.fn.__name__, launch(kernel, *args, grid=grid, warmup=True, **kwargs)))
 
     JITFunction.run = compile_only
     for architecture in ARCHITECTURES:
@@ -75,7 +75,7 @@ def main() -> None:
             valid = torch.ones(batch, 2, dtype=torch.int32) if padded else None
             compiled.clear()
             triton_dtn(x, *parameters, pool=pool, valid=valid).sum().backward()
-            for name, kernel in zip(('x', 'y', 'back y', 'back x'), compiled, strict=True):
+            for name, kernel in compiled:
                 registers, stack = resources(kernel.asm['cubin'])
                 shape = 'x'.join(map(str, case[:4]))
                 print(f'sm_{architecture} {shape} {heads} {pool} {name}: {registers} {stack} {kernel.metadata.shared}')

@@ -14,17 +14,22 @@ from tests.helpers.trained import CONFIG, few, options
 from tokennorm.cli.train import main
 
 
-def test_more_gpus_than_there_are(monkeypatch):
+def test_more_ranks_than_devices(monkeypatch):
     monkeypatch.setattr(torch.cuda, 'device_count', lambda: 2)
+    monkeypatch.setattr('tokennorm.cli.train.available_cores', lambda: 2)
+    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')
     with pytest.raises(SystemExit, match='--gpus 3: this machine has 2 GPUs'):
         main(['retinanet_pvt-mini_fpn', '--gpus', '3'])
+    with pytest.raises(SystemExit, match='--processes 3: this machine has 2 cores'):
+        main(['retinanet_pvt-mini_fpn', '--processes', '3'])
+    with pytest.raises(SystemExit, match='--processes chooses the devices: leave out --device'):
+        main(['retinanet_pvt-mini_fpn', '--processes', '2', '--device', 'cuda'])
 
 
 @pytest.mark.slow
 def test_two_ranks_train_without_a_config(boxes, tmp_path, monkeypatch, capfd):
-    """On CPUs, over gloo: the ranks do not see the GPUs that this process pretends to have."""
-    monkeypatch.setattr(torch.cuda, 'device_count', lambda: 2)
-    words = ['--gpus', '2', '--data', boxes, '--model', 'mini', '--epochs', '1', '--work-dir', str(tmp_path)]
+    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')  # which the command sets
+    words = ['--processes', '2', '--data', boxes, '--model', 'mini', '--epochs', '1', '--work-dir', str(tmp_path)]
     main([*words, '--cfg-options', *few()])
     assert 'batch          4 images per step' in capfd.readouterr().out  # 2 per rank
     scalars = next(tmp_path.glob('*/vis_data/scalars.json')).read_text().splitlines()

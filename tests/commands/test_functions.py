@@ -17,7 +17,7 @@ from tokennorm.commands.export import export
 
 NAMES = ('benchmark', 'check', 'compare', 'predict', 'publish', 'split', 'test', 'train')
 FUNCTIONS = dict({name: getattr(tokennorm, name) for name in NAMES}, export=export)
-OF_A_SHELL = {'help', 'traceback', 'json', 'gpus'}  # --gpus starts other processes
+OF_A_SHELL = {'help', 'traceback', 'json', 'gpus', 'processes'}  # the last two start other processes
 
 
 class Found(BaseException):

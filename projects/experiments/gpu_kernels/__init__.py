@@ -1,4 +1,4 @@
-"""DTN on NVIDIA GPUs with products in Triton. Importing this package switches them on."""
+"""DTN in Triton, for NVIDIA GPUs. Importing this package switches it on."""
 
 from importlib import import_module
 

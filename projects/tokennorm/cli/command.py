@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from tokennorm.commands.result import Result
 from tokennorm.console import prepare_streams, say, visible
-from tokennorm.environment import OPTIONAL, PACKAGES, PIP, Fault, limit_spinning
+from tokennorm.environment import OPTIONAL, PACKAGES, PIP, Fault, limit_threads
 from tokennorm.files import as_json, in_home
 from tokennorm.messages import IncompleteWarning, UserError, did_you_mean
 from tokennorm.ranks import is_first_process
@@ -139,7 +139,7 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
         argv = sys.argv[1:] if argv is None else argv
         shows_traceback = _FLAG in argv or os.environ.get(_VARIABLE) == '1'
         prepare_streams()
-        limit_spinning()
+        limit_threads()
         try:
             quiet = redirect_stdout(sys.stderr) if '--json' in argv else nullcontext()
             with quiet, warnings.catch_warnings():  # of mmengine's drawing; a box that ends at the border is drawn

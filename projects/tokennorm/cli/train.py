@@ -22,8 +22,10 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     groups = add_training_options(parser)
     add_work_dir(parser)
     add_options_argument(parser)
-    gpus = 'train on N GPUs of this machine, without --launcher'
-    groups['hardware'].add_argument('--gpus', type=int, metavar='N', help=gpus)
+    several = groups['hardware'].add_mutually_exclusive_group()
+    several.add_argument('--gpus', type=int, metavar='N', help='train on N GPUs of this machine')
+    processes = 'train on a CPU in N processes, which share the cores'
+    several.add_argument('--processes', type=int, metavar='N', help=processes)
     add_json(parser)
     return parser.parse_args(argv)
 
@@ -32,28 +34,38 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
     options = TrainOptions(**{option.name: getattr(args, option.name) for option in fields(TrainOptions)})
-    # As many threads as cores wait for each other when another program is busy. PyTorch reads this when it is imported.
-    os.environ.setdefault('OMP_NUM_THREADS', str(max(1, available_cores() // (2 * (args.gpus or 1)))))
-    if args.gpus is not None and options.launcher == 'none':  # the ranks have a launcher
-        train_on(args.gpus, argv)
+    several = '--gpus' if args.gpus is not None else '--processes' if args.processes is not None else ''
+    if several and options.launcher == 'none':  # the ranks have a launcher
+        train_in_ranks(args, argv)
         return
-    if args.gpus is not None and 'TORCHELASTIC_RUN_ID' not in os.environ:
-        raise UserError('--gpus starts the processes itself: leave out --launcher')
+    if several and 'TORCHELASTIC_RUN_ID' not in os.environ:
+        raise UserError(f'{several} starts the processes itself: leave out --launcher')
     show(train_with(options), args)
 
 
-def train_on(gpus: int, argv: list[str]) -> None:
-    """Runs `tokennorm train` in a rank per GPU. The ranks print errors and interruptions; torchrun's add nothing."""
+def train_in_ranks(args: argparse.Namespace, argv: list[str]) -> None:
+    """Runs `tokennorm train` in ranks, one per GPU or `--processes` on a CPU.
+
+    The ranks print errors and interruptions; torchrun's add nothing.
+    """
     import torch
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
-    available = torch.cuda.device_count()
-    if not 1 <= gpus <= available:
-        raise UserError(f'--gpus {gpus}: this machine has {available} GPUs')
+    if args.gpus is not None:
+        available, ranks, kind = torch.cuda.device_count(), args.gpus, 'gpus'
+    else:
+        available, ranks, kind = available_cores(), args.processes, 'processes'
+        os.environ['CUDA_VISIBLE_DEVICES'] = ''
+    if not 1 <= ranks <= available:
+        raise UserError(f'--{kind} {ranks}: this machine has {available} {"GPUs" if kind == "gpus" else "cores"}')
+    if args.device is not None:
+        raise UserError(f'--{kind} chooses the devices: leave out --device')
+    for name in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS'):  # mmengine asks for the second one
+        os.environ.setdefault(name, str(max(1, torch.get_num_threads() // ranks)))
     try:
-        ranks = ['--standalone', f'--nproc_per_node={gpus}']
-        torchrun([*ranks, '-m', 'tokennorm', 'train', *argv, '--launcher', 'pytorch'])
+        processes = ['--standalone', f'--nproc_per_node={ranks}']
+        torchrun([*processes, '-m', 'tokennorm', 'train', *argv, '--launcher', 'pytorch'])
     except (ChildFailedError, SignalException):
         raise SystemExit(1) from None

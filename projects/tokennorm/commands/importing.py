@@ -2,7 +2,7 @@
 
 import sys
 
-from tokennorm.environment import Fault, check_mmcv_ops, import_mmdet, limit_spinning, remedy_of_import, settle_user
+from tokennorm.environment import Fault, check_mmcv_ops, import_mmdet, limit_threads, remedy_of_import, settle_user
 from tokennorm.messages import UserError
 from tokennorm.ranks import print_once
 
@@ -11,7 +11,7 @@ IMPORTING = 'Importing PyTorch and OpenMMLab ...'
 
 def import_openmmlab() -> None:
     """Imports PyTorch and mmdet, and announces it the first time."""
-    limit_spinning()
+    limit_threads()
     if note := settle_user():
         print_once(note)
     if 'mmdet.apis' not in sys.modules:

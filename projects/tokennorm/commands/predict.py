@@ -12,6 +12,7 @@ from tokennorm.commands.opening import is_exported, name_detector
 from tokennorm.commands.result import Result
 from tokennorm.config.detectors import Named
 from tokennorm.console import say
+from tokennorm.environment import container_cores
 from tokennorm.files import make_output_dir
 from tokennorm.findings import Findings, judging
 from tokennorm.messages import IncompleteWarning, UserError, shorten, user_errors
@@ -193,7 +194,7 @@ def _open(detector: str | Path, named: Named | None, device: str | None, tta: bo
     if named is None:
         from tokennorm.inference.runtime import ExportedDetector
 
-        return ExportedDetector(detector)
+        return ExportedDetector(detector, container_cores())
     import_openmmlab()
     from tokennorm.inference.detector import TorchDetector
 

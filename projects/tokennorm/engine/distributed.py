@@ -1,6 +1,7 @@
 """Ranks of a distributed run, also on CPUs: mmengine's launchers call `torch.cuda.set_device`."""
 
 import gc
+import warnings
 from datetime import timedelta
 
 import mmengine.device.utils as mmengine_device
@@ -43,6 +44,7 @@ def start_cpu_processes(cfg: Config) -> None:
 
         timeout = cfg.get('env_cfg', {}).get('dist_cfg', {}).get('timeout', 1800)
         torch_dist.init_process_group('gloo', timeout=timedelta(seconds=timeout))
+    warnings.filterwarnings('ignore', message='Grad strides do not match bucket view strides')  # with channels last
     unused = cfg.get('find_unused_parameters', False)
     defaults = dict(type='MMDistributedDataParallel', broadcast_buffers=False, find_unused_parameters=unused)
     wrapper = defaults | (cfg.get('model_wrapper_cfg') or {})
