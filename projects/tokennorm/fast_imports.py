@@ -4,6 +4,7 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pkgutil import resolve_name
@@ -11,17 +12,28 @@ from types import ModuleType
 from typing import Any
 
 DEFERRED = (  # beginnings of names
-    *('imagecorruptions', 'imgaug', 'matplotlib', 'scipy', 'seaborn'),
-    *('torch._dynamo', 'torch.distributed.optim.functional_', 'torch.fx.experimental.symbolic_shapes'),
+    *('huggingface_hub', 'imagecorruptions', 'imgaug', 'matplotlib', 'mmpretrain', 'rich', 'scipy', 'seaborn', 'shapely'),
+    *('tifffile', 'torchgen', 'torchvision.datasets', 'torchvision.models', 'torch._dynamo', 'torch.distributed.fsdp'),
+    *('torch.distributed.optim.functional_', 'torch.fx.experimental.symbolic_shapes'),
+    # these register what no prediction builds: models of re-identification, runners and wrappers of training
+    *('mmdet.models.reid', 'mmengine._strategy', 'mmengine.runner._flexible_runner'),
+    *('mmengine.model.wrappers.fully_sharded', 'mmengine.utils.progressbar_rich'),
 )
 
 
 class _Waiting(ModuleType):
     """A module, or a name in it, until it is used: then the module is imported."""
 
+    @cache
     def _real(self) -> Any:
         _FINDER.stop()
-        return resolve_name(self.__name__)
+        real = resolve_name(self.__name__)
+        for names in [vars(module) for module in list(sys.modules.values()) if isinstance(module, ModuleType)]:
+            for name, value in list(names.items()):  # an `except` takes classes only
+                if type(value) is _Waiting and value.__spec__ is None:  # no module, whose names are resolved anyway
+                    above, _, last = value.__name__.rpartition('.')
+                    names[name] = getattr(sys.modules.get(above), last, value)
+        return real
 
     def __getattr__(self, name: str) -> Any:
         if _FINDER not in sys.meta_path or name == '__version__':
@@ -73,20 +85,19 @@ class _Finder(MetaPathFinder, Loader):
             sys.meta_path.remove(self)
         for name, module in [(name, one) for name, one in list(sys.modules.items()) if isinstance(one, _Waiting)]:
             sys.modules.pop(name, None)
-            above, _, last = name.rpartition('.')
-            vars(sys.modules.get(above, module)).pop(last, None)
+            vars(module).pop('disable', None)
 
 
 _FINDER = _Finder()
-is_program = False  # a library must not change the imports of its user
+is_program = defers = False  # a library must not change the imports of its user
 
 
 @contextmanager
 def fast_imports() -> Iterator[None]:
-    """Imports inside are without collections of garbage and, in a program, without `DEFERRED`."""
+    """Imports inside are without collections of garbage and, in a program that `defers`, without `DEFERRED`."""
     collects = gc.isenabled()
     gc.disable()
-    if is_program and _FINDER not in sys.meta_path:
+    if defers and _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
     try:
         yield
