@@ -59,6 +59,7 @@ def user(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(module, 'DEFERRED', ('waits', 'not_installed'))
     monkeypatch.setattr(module, 'defers', True)
+    module._resolve.cache_clear()
     yield 'of_names'
     for name in [name for name in sys.modules if name.split('.')[0] in ('waits', 'of_waits', 'of_names')]:
         del sys.modules[name]

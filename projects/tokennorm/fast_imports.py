@@ -12,28 +12,31 @@ from types import ModuleType
 from typing import Any
 
 DEFERRED = (  # beginnings of names
-    *('huggingface_hub', 'imagecorruptions', 'imgaug', 'matplotlib', 'mmpretrain', 'rich', 'scipy', 'seaborn', 'shapely'),
+    *(
+        'huggingface_hub',
+        'imagecorruptions',
+        'imgaug',
+        'matplotlib',
+        'mmpretrain',
+        'rich',
+        'scipy',
+        'seaborn',
+        'shapely',
+    ),
     *('tifffile', 'torchgen', 'torchvision.datasets', 'torchvision.models', 'torch._dynamo', 'torch.distributed.fsdp'),
     *('torch.distributed.optim.functional_', 'torch.fx.experimental.symbolic_shapes'),
-    # these register what no prediction builds: models of re-identification, runners and wrappers of training
-    *('mmdet.models.reid', 'mmengine._strategy', 'mmengine.runner._flexible_runner'),
-    *('mmengine.model.wrappers.fully_sharded', 'mmengine.utils.progressbar_rich'),
+    # Registered names that no prediction builds: re-identification, runners of training and their wrappers of models.
+    *('mmdet.models.reid', 'mmengine._strategy', 'mmengine.model.wrappers.fully', 'mmengine.runner._flexible_runner'),
+    'mmengine.utils.progressbar_rich',
 )
 
 
 class _Waiting(ModuleType):
     """A module, or a name in it, until it is used: then the module is imported."""
 
-    @cache
     def _real(self) -> Any:
         _FINDER.stop()
-        real = resolve_name(self.__name__)
-        for names in [vars(module) for module in list(sys.modules.values()) if isinstance(module, ModuleType)]:
-            for name, value in list(names.items()):  # an `except` takes classes only
-                if type(value) is _Waiting and value.__spec__ is None:  # no module, whose names are resolved anyway
-                    above, _, last = value.__name__.rpartition('.')
-                    names[name] = getattr(sys.modules.get(above), last, value)
-        return real
+        return _resolve(self.__name__)
 
     def __getattr__(self, name: str) -> Any:
         if _FINDER not in sys.meta_path or name == '__version__':
@@ -61,6 +64,18 @@ class _Waiting(ModuleType):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return resolve_name, (self.__name__,)
+
+
+@cache
+def _resolve(path: str) -> Any:
+    """Imports what waits, and replaces the names of what is imported now in all modules: `except` takes classes."""
+    real = resolve_name(path)
+    modules = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
+    for user, name, value in [(module, *pair) for module in modules for pair in vars(module).items()]:
+        if type(value) is _Waiting and value.__spec__ is None:  # not a module
+            above, _, last = value.__name__.rpartition('.')
+            setattr(user, name, getattr(sys.modules.get(above), last, value))
+    return real
 
 
 class _Finder(MetaPathFinder, Loader):
