@@ -110,7 +110,7 @@ is_program = defers = False  # a library must not change the imports of its user
 @contextmanager
 def fast_imports() -> Iterator[None]:
     """Imports inside are without collections of garbage and, in a program that `defers`, without `DEFERRED`."""
-    collects = gc.isenabled()
+    collects, before = gc.isenabled(), len(sys.modules)
     gc.disable()
     if defers and _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
@@ -118,7 +118,7 @@ def fast_imports() -> Iterator[None]:
         yield
     finally:
         _FINDER.stop()
-        if is_program:
+        if is_program and len(sys.modules) > before:
             gc.freeze()  # modules stay: no collection looks at them
         if collects:
             gc.enable()
