@@ -50,7 +50,7 @@ def test_detections_are_those_of_mmdet(demo_data, work_dir, detector):
 
 
 def test_an_open_detector_is_shown_in_one_line(detector):
-    assert repr(detector) == f'<Detector {detector.description}; 2 classes: disk, star; on cpu>'
+    assert repr(detector) == f'<Detector {detector.description}; 4 classes: disk, square, triangle, star; on cpu>'
     assert str(detector.checkpoint) in repr(detector)
 
 
