@@ -15,9 +15,15 @@ USER = """
 import waits
 import waits.inner as inner
 from waits import other
-from waits.inner import Base, double
+from waits.inner import Base, WaitsError, double
 
 def hint(x: 'int' = 0) -> Base | None: ...
+
+def fails():
+    try:
+        double('text')
+    except WaitsError as error:
+        return str(error)
 
 def uses():
     class Child(Base):
@@ -27,19 +33,33 @@ def uses():
 """
 
 
+INNER = """
+class Base:
+    value = 7
+
+class WaitsError(Exception):
+    pass
+
+def double(x):
+    if isinstance(x, str):
+        raise WaitsError(x)
+    return 2 * x
+"""
+
+
 @pytest.fixture
 def user(tmp_path, monkeypatch):
     """The name of a module that imports a package that waits."""
     (tmp_path / 'waits').mkdir()
     (tmp_path / 'waits' / '__init__.py').write_text("NAMES = dict(a=1)\n__version__ = '1.2'")
-    (tmp_path / 'waits' / 'inner.py').write_text('def double(x):\n    return 2 * x\n\nclass Base:\n    value = 7')
+    (tmp_path / 'waits' / 'inner.py').write_text(INNER)
     (tmp_path / 'waits' / 'other.py').write_text("NAME = 'other'")
     (tmp_path / 'of_waits.py').write_text(USER)
     (tmp_path / 'of_names.py').write_text(USER.replace('Base | None', 'Base'))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(module, 'DEFERRED', ('waits', 'not_installed'))
-    monkeypatch.setattr(module, 'is_program', True)
-    monkeypatch.setattr(gc, 'freeze', lambda: None)
+    monkeypatch.setattr(module, 'defers', True)
+    module._resolve.cache_clear()
     yield 'of_names'
     for name in [name for name in sys.modules if name.split('.')[0] in ('waits', 'of_waits', 'of_names')]:
         del sys.modules[name]
@@ -50,6 +70,7 @@ def imported():
 
 
 def check(names):
+    assert names.fails() == 'text'
     assert names.uses() == (8, 7, True, True, 10, 1)
     assert names.other.NAME == 'other'
     assert type(sys.modules['waits.inner']) is type(sys)
@@ -87,7 +108,7 @@ def test_modules_that_do_not_exist_are_not_found(user, name):
 
 
 def test_a_library_imports_everything(user, monkeypatch):
-    monkeypatch.setattr(module, 'is_program', False)
+    monkeypatch.setattr(module, 'defers', False)
     with fast_imports():
         check(import_module(user))
         assert sys.meta_path[0] is not module._FINDER
@@ -100,19 +121,39 @@ def test_garbage_is_collected_afterwards(user):
     assert module._FINDER not in sys.meta_path
 
 
+@pytest.mark.parametrize('is_program', [False, True])
+def test_a_program_leaves_modules_out_of_collections(is_program, monkeypatch):
+    calls = []
+    monkeypatch.setattr(module, 'is_program', is_program)
+    monkeypatch.setattr(gc, 'freeze', lambda: calls.append(gc.isenabled()))
+    with fast_imports():
+        pass
+    assert calls == []
+    with fast_imports():
+        monkeypatch.setitem(sys.modules, 'new', module)
+    assert calls == [False] * is_program
+    assert gc.isenabled()
+
+
 def test_a_prediction_starts_without_what_few_functions_need(tmp_path):
     """In a process of its own: the names work afterwards."""
     code = """
 import sys
 from tokennorm import fast_imports
 from tokennorm.environment import check_mmcv_ops, import_mmdet
-fast_imports.is_program = True
+fast_imports.defers = True
 check_mmcv_ops()
 import_mmdet()
 import tokennorm.inference.detector
 from tokennorm.backbones import TimmBackbone
 TimmBackbone('resnet10t', out_indices=(4,))
-print([name for name in ('imgaug', 'matplotlib', 'scipy', 'numba', 'sympy', 'torch._dynamo') if name in sys.modules])
+names = 'huggingface_hub imgaug matplotlib mmpretrain numba rich scipy sympy torch._dynamo torch.distributed.fsdp'
+print([name for name in (*names.split(), 'torchvision.models') if name in sys.modules])
+import torchvision, mmengine.runner, mmdet.models
+assert torchvision.models.resnet18.__name__ == 'resnet18'
+assert issubclass(mmengine.runner.FlexibleRunner._real(), object) and mmdet.models.reid.BaseReID.__mro__
+from mmdet.registry import MODELS
+assert MODELS.get('BaseReID') and MODELS.get('mmpretrain.ConvNeXt').__module__ == 'mmpretrain.models.backbones.convnext'
 import torch, torch.fx.experimental.symbolic_shapes, scipy.optimize, mmdet.utils.mot_error_visualize as drawing
 from mmdet.models.task_modules.assigners import hungarian_assigner
 assert hungarian_assigner.linear_sum_assignment([[0, 1], [1, 0]])[1].tolist() == [0, 1]

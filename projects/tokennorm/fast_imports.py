@@ -4,6 +4,7 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pkgutil import resolve_name
@@ -11,8 +12,22 @@ from types import ModuleType
 from typing import Any
 
 DEFERRED = (  # beginnings of names
-    *('imagecorruptions', 'imgaug', 'matplotlib', 'scipy', 'seaborn'),
-    *('torch._dynamo', 'torch.distributed.optim.functional_', 'torch.fx.experimental.symbolic_shapes'),
+    *(
+        'huggingface_hub',
+        'imagecorruptions',
+        'imgaug',
+        'matplotlib',
+        'mmpretrain',
+        'rich',
+        'scipy',
+        'seaborn',
+        'shapely',
+    ),
+    *('tifffile', 'torchgen', 'torchvision.datasets', 'torchvision.models', 'torch._dynamo', 'torch.distributed.fsdp'),
+    *('torch.distributed.optim.functional_', 'torch.fx.experimental.symbolic_shapes'),
+    # Registered names that no prediction builds: re-identification, runners of training and their wrappers of models.
+    *('mmdet.models.reid', 'mmengine._strategy', 'mmengine.model.wrappers.fully', 'mmengine.runner._flexible_runner'),
+    'mmengine.utils.progressbar_rich',
 )
 
 
@@ -21,7 +36,7 @@ class _Waiting(ModuleType):
 
     def _real(self) -> Any:
         _FINDER.stop()
-        return resolve_name(self.__name__)
+        return _resolve(self.__name__)
 
     def __getattr__(self, name: str) -> Any:
         if _FINDER not in sys.meta_path or name == '__version__':
@@ -51,6 +66,18 @@ class _Waiting(ModuleType):
         return resolve_name, (self.__name__,)
 
 
+@cache
+def _resolve(path: str) -> Any:
+    """Imports what waits, and replaces the names of what is imported now in all modules: `except` takes classes."""
+    real = resolve_name(path)
+    modules = [module for module in list(sys.modules.values()) if isinstance(module, ModuleType)]
+    for user, name, value in [(module, *pair) for module in modules for pair in vars(module).items()]:
+        if type(value) is _Waiting and value.__spec__ is None:  # not a module
+            above, _, last = value.__name__.rpartition('.')
+            setattr(user, name, getattr(sys.modules.get(above), last, value))
+    return real
+
+
 class _Finder(MetaPathFinder, Loader):
     """Finds `DEFERRED` that are installed, and makes modules that wait."""
 
@@ -73,26 +100,25 @@ class _Finder(MetaPathFinder, Loader):
             sys.meta_path.remove(self)
         for name, module in [(name, one) for name, one in list(sys.modules.items()) if isinstance(one, _Waiting)]:
             sys.modules.pop(name, None)
-            above, _, last = name.rpartition('.')
-            vars(sys.modules.get(above, module)).pop(last, None)
+            vars(module).pop('disable', None)
 
 
 _FINDER = _Finder()
-is_program = False  # a library must not change the imports of its user
+is_program = defers = False  # a library must not change the imports of its user
 
 
 @contextmanager
 def fast_imports() -> Iterator[None]:
-    """Imports inside are without collections of garbage and, in a program, without `DEFERRED`."""
-    collects = gc.isenabled()
+    """Imports inside are without collections of garbage and, in a program that `defers`, without `DEFERRED`."""
+    collects, before = gc.isenabled(), len(sys.modules)
     gc.disable()
-    if is_program and _FINDER not in sys.meta_path:
+    if defers and _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
     try:
         yield
     finally:
         _FINDER.stop()
-        if is_program:
+        if is_program and len(sys.modules) > before:
             gc.freeze()  # modules stay: no collection looks at them
         if collects:
             gc.enable()

@@ -10,8 +10,8 @@ It needs numpy and OpenCV; Pillow for WebP, AVIF, GIF and JPEG 2000 as well as f
 """
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,17 @@ class ImageError(ValueError):
     def __init__(self, reason: str, path: Any = None) -> None:
         super().__init__(reason if path is None else f'image {path} cannot be read: {reason}')
         self.reason = reason
+
+
+@contextmanager
+def silent_opencv() -> Iterator[None]:
+    """OpenCV logs nothing inside. Where several threads read, one around them all puts the level back."""
+    level = CV_LOG.getLogLevel()
+    CV_LOG.setLogLevel(0)
+    try:
+        yield
+    finally:
+        CV_LOG.setLogLevel(level)
 
 
 def as_pixels(image: Any) -> np.ndarray:
@@ -112,12 +123,8 @@ def _by_opencv(content: bytes) -> np.ndarray | None:
         return None
     if content.startswith((b'II*\0', b'MM\0*')) and _has_alpha(content):  # OpenCV multiplies the colors by it
         return None
-    level = CV_LOG.getLogLevel()
-    CV_LOG.setLogLevel(0)  # the caller names the file
-    try:
+    with silent_opencv():  # the caller names the file
         image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
-    finally:
-        CV_LOG.setLogLevel(level)
     return None if image is None else _to_8_bits(image)
 
 

@@ -8,6 +8,7 @@ from importlib import import_module
 import pytest
 import torch
 
+from tokennorm import fast_imports
 from tokennorm.cli.command import Parser, command
 from tokennorm.commands.importing import import_openmmlab
 
@@ -33,6 +34,12 @@ def test_an_error_is_one_line_and_its_traceback_one_flag_away(capsys, monkeypatc
     with pytest.raises(SystemExit, match=r'^error: one line$'):
         fails([])
     assert "KeyError: 'inner'" in capsys.readouterr().err
+
+
+def test_imports_of_a_command_are_those_of_a_program(monkeypatch):
+    monkeypatch.setattr(fast_imports, 'is_program', False)
+    command(lambda argv: None)([])
+    assert fast_imports.is_program
 
 
 def test_a_missing_package_is_one_line(monkeypatch):

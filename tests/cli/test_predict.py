@@ -169,10 +169,10 @@ def test_nothing_of_a_url_is_written_outside(model_file, images, tmp_path, capfd
 
 
 def test_the_program_defers_imports_and_the_function_does_not(monkeypatch):
-    monkeypatch.setattr(fast_imports, 'is_program', False)
+    monkeypatch.setattr(fast_imports, 'defers', False)
     with pytest.raises(UserError):
         predict('none', 'none.jpg')
-    assert not fast_imports.is_program
+    assert not fast_imports.defers
     with pytest.raises(SystemExit):
         main(['none', 'none.jpg'])
-    assert fast_imports.is_program
+    assert fast_imports.defers

@@ -6,6 +6,8 @@ from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
 import tokennorm
@@ -14,6 +16,8 @@ from tests.helpers.commands import as_dict, tool
 from tests.helpers.handmade_onnx import write_handmade
 from tests.helpers.trained import CONFIG, few, options
 from tokennorm.commands.export import export
+from tokennorm.messages import UserError
+from tokennorm.pixels import CV_LOG
 
 NAMES = ('benchmark', 'check', 'compare', 'predict', 'publish', 'split', 'test', 'train')
 FUNCTIONS = dict({name: getattr(tokennorm, name) for name in NAMES}, export=export)
@@ -134,6 +138,23 @@ def test_predict_warns_of_what_was_left_out(model_file, images, tmp_path):
     with pytest.warns(tokennorm.messages.IncompleteWarning, match='1 of 4 files could not be read: broken.png'):
         result = tokennorm.predict(model_file, images, out=tmp_path / 'out')
     assert (result.images, len(result.unread)) == (3, 1)
+
+
+@pytest.mark.parametrize('source', ['images', 'video.avi'])
+def test_predict_leaves_the_level_of_opencvs_log(source, model_file, images, tmp_path):
+    frames = cv2.VideoWriter(str(tmp_path / 'video.avi'), cv2.VideoWriter.fourcc(*'MJPG'), 5, (96, 64))
+    frames.write(np.zeros((64, 96, 3), np.uint8))
+    frames.release()
+    before = CV_LOG.getLogLevel()
+    CV_LOG.setLogLevel(4)
+    try:
+        tokennorm.predict(model_file, images if source == 'images' else tmp_path / source, out=tmp_path / 'out')
+        assert CV_LOG.getLogLevel() == 4
+        with pytest.raises(UserError, match='cannot be opened as a video'):
+            tokennorm.predict(model_file, __file__, out=tmp_path / 'out')
+        assert CV_LOG.getLogLevel() == 4
+    finally:
+        CV_LOG.setLogLevel(before)
 
 
 def test_check(root, demo_data, two, capfd):

@@ -49,6 +49,11 @@ def test_detections_are_those_of_mmdet(demo_data, work_dir, detector):
     np.testing.assert_array_equal(best.boxes, found.boxes[(found.scores >= middle) & (found.labels > 0)])
 
 
+def test_an_open_detector_is_shown_in_one_line(detector):
+    assert repr(detector) == f'<Detector {detector.description}; 4 classes: disk, square, triangle, star; on cpu>'
+    assert str(detector.checkpoint) in repr(detector)
+
+
 def test_the_test_data_may_be_a_concatenation(demo_data, work_dir, detector):
     path = next((demo_data / 'images' / 'val').iterdir())
     datasets = dict(_delete_=True, type='ConcatDataset', datasets=[detector.cfg.test_dataloader.dataset] * 2)

@@ -49,6 +49,12 @@ def test_boxes_are_in_pixels_of_the_image(model_file):
     assert len(ExportedDetector(model_file)([np.zeros((9, 9, 3), np.uint8)], score_threshold=0.8)[0].scores) == 0
 
 
+def test_an_open_detector_is_shown_in_one_line(model_file):
+    shown = repr(ExportedDetector(model_file))
+    assert shown.startswith(f'<Detector {model_file}, made with ')
+    assert shown.endswith('; 2 classes: round, square; on onnxruntime, CPUExecutionProvider>')
+
+
 def test_files_that_cannot_be_used_are_named(tmp_path):
     cases = {
         write_handmade(tmp_path / 'other.onnx', format=None): 'was not written by `tokennorm export`',

@@ -55,7 +55,7 @@ def bezier_align_forward(
     """
     features, rois = float32(input, rois)
     rois = rois.to(features.dtype)
-    check(rois, len(features), None)
+    check(rois, features, None)
     output.zero_()
     for k, images, y, x in _places(rois, (aligned_height, aligned_width), spatial_scale, sampling_ratio, aligned):
         output[k] = average(features, images, y, x).to(output)

@@ -45,7 +45,7 @@ def prroi_pool_forward(
 ) -> None:
     """Writes the means (K, C, PH, PW). Outside of the image the features are 0."""
     features, rois = float32(input, rois)
-    check(rois, len(features), None)
+    check(rois, features, None)
     for image, k in _chunks(rois, len(features)):
         output[k] = _pool(features[image], rois[k], (pooled_height, pooled_width), spatial_scale).to(output)
 

@@ -31,7 +31,7 @@ def roi_align_forward(
     """
     features, rois = float32(input, rois)
     rois = rois.to(features.dtype)
-    check(rois, len(features), rois[:, 3:] - rois[:, 1:3] if aligned else None)
+    check(rois, features, rois[:, 3:] - rois[:, 1:3] if aligned else None)
     size = aligned_height, aligned_width
     if pool_mode == 1:
         output.copy_(torchvision.ops.roi_align(features, rois, size, spatial_scale, sampling_ratio, aligned))
@@ -106,7 +106,7 @@ def roi_pool_forward(
     """
     features, rois = float32(input, rois)
     rois = rois.to(features.dtype)
-    check(rois, len(features), None)
+    check(rois, features, None)
     height, width = features.shape[2:]
     output.zero_(), argmax.fill_(-1)
     flat = features.transpose(0, 1).flatten(1)  # (C, N x H x W)
@@ -164,7 +164,7 @@ def deform_roi_pool_forward(
 ) -> None:
     """Writes the average per bin (K, C, PH, PW). Offsets (K, 2, PH, PW), x before y, are in units of gamma x RoI."""
     features, rois, offset = float32(input, rois, offset)
-    check(rois, len(features), rois[:, 3:] - rois[:, 1:3])
+    check(rois, features, rois[:, 3:] - rois[:, 1:3])
     size = pooled_height, pooled_width
     if offset.numel():
         check_shapes('deform_roi_pool', offset=(offset, (len(rois), 2, *size)))

@@ -33,7 +33,7 @@ def roi_align_rotated_forward(
     """Writes the average per bin, (K, C, PH, PW), of features (N, C, H, W)."""
     features, rois = float32(input, rois)
     rois = rois.to(features.dtype)
-    check(rois, len(features), rois[:, 3:5] if aligned else None)
+    check(rois, features, rois[:, 3:5] if aligned else None)
     output.zero_()
     size = pooled_height, pooled_width
     for k, images, y, x in _places(rois, size, spatial_scale, sampling_ratio, aligned, clockwise):

@@ -8,17 +8,21 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from .checks import check_shapes
+
 SAMPLES = 1 << 24  # most samples, of all channels together, that are kept at once: a huge region takes a few channels
 
 
-def check(rois: Tensor, images: int, sides: Tensor | None) -> None:
+def check(rois: Tensor, features: Tensor, sides: Tensor | None) -> None:
     """Raises RuntimeError on a CPU, where NaN and images outside the batch would crash the process, as they do in mmcv.
 
-    Sides are checked where they are given. On an accelerator nothing is checked, in mmcv neither.
+    Sides are checked where they are given. On an accelerator no values are checked, in mmcv neither. Features that are
+    not (B, C, H, W) raise ValueError everywhere.
     """
+    check_shapes('RoIs', features=(features, (None,) * 4))
     if rois.device.type != 'cpu':
         return
-    image = rois[:, 0]
+    images, image = len(features), rois[:, 0]
     causes = [
         ('RoIs need finite numbers: found NaN or infinity', rois.isfinite().all(1)),
         (

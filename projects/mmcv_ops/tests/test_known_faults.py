@@ -165,6 +165,26 @@ def test_pairs_of_equal_length(ops):
         ops.deform_roi_pool(random(2, 3, 8, 9), rois(4), random(1, 2, 2, 2), (2, 2))
 
 
+def test_regions_of_features_without_a_batch(ops):
+    x = random(3, 8, 9, grad=False)
+    message = r'features has the shape \(3, 8, 9\), expected \(any, any, any, any\)'
+    for call in (
+        lambda: ops.roi_align(x, rois(4), 2),
+        lambda: ops.roi_align(x, rois(4), 2, 1.0, 0, 'max', True),
+        lambda: ops.RoIPool(2, 1.0)(x, rois(4)),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_chamfer_distance_of_empty_sets(ops):
+    """No point is the nearest one of an empty set."""
+    for first, second in ((0, 3), (3, 0)):
+        shapes = rf'\(2, {first}, 2\) and \(2, {second}, 2\), expected at least one point in each'
+        with pytest.raises(ValueError, match=shapes):
+            ops.chamfer_distance(torch.zeros(2, first, 2), torch.zeros(2, second, 2))
+
+
 def test_integer_boxes(ops):
     """An IoU in their dtype would be 0 or 1. mmcv raises, except in `bbox_overlaps`, which rounds."""
     b, scores = boxes(4).int(), random(4, grad=False)

@@ -12,6 +12,7 @@ from functools import wraps
 from inspect import signature
 from typing import Any, NoReturn
 
+from tokennorm import fast_imports
 from tokennorm.commands.result import Result
 from tokennorm.console import prepare_streams, say, visible
 from tokennorm.environment import OPTIONAL, PACKAGES, PIP, Fault, limit_threads
@@ -140,6 +141,7 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
         shows_traceback = _FLAG in argv or os.environ.get(_VARIABLE) == '1'
         prepare_streams()
         limit_threads()
+        fast_imports.is_program = True
         try:
             quiet = redirect_stdout(sys.stderr) if '--json' in argv else nullcontext()
             with quiet, warnings.catch_warnings():  # of mmengine's drawing; a box that ends at the border is drawn

@@ -87,7 +87,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 @command
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
-    fast_imports.is_program = True
+    fast_imports.defers = True
     with _sigterm_interrupts():
         result = predict(**arguments_of(predict, args))
     show(result, args)

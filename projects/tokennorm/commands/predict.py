@@ -114,6 +114,7 @@ def predict(
     from tokennorm.inference.prediction import OF_PREDICT, Options, Predictor
     from tokennorm.inference.prediction import predict as predict_all
     from tokennorm.inference.runtime import ModelFileError, ThresholdError
+    from tokennorm.pixels import silent_opencv
 
     check_sources(sources)
     if (track or every != 1) and not is_video(sources[0]):
@@ -133,7 +134,7 @@ def predict(
         crops=save_crops,
         txt=save_txt,
     )
-    with user_errors(ModelFileError, ThresholdError), judging(Findings(allow, strict)) as found:
+    with silent_opencv(), user_errors(ModelFileError, ThresholdError), judging(Findings(allow, strict)) as found:
         opened = detector if is_open else _open(detector, named, device, tta)
         found.show()
         found.stop()
@@ -148,7 +149,8 @@ def predict(
             say(f'The config drops scores below {least:g}; --cfg-options sets the score_thr in its model.test_cfg.')
     if (out / 'detections.json').exists():
         say(f'{out} has an earlier run: files that are not written again stay in it. --out sets another folder.')
-    results = predict_all(predictor, source, out)
+    with silent_opencv():
+        results = predict_all(predictor, source, out)
 
     images, objects = (len(results.content[name]) for name in ('images', 'annotations'))
     shown = f'{results.shown} with scores of at least {predictor.lowest:.3g}'

@@ -122,6 +122,9 @@ class TorchDetector(BaseDetector):
         path = thresholds_of(self.checkpoint)
         return None if path is None else read_thresholds(path, self.classes)
 
+    def __repr__(self) -> str:
+        return self._shown(str(next(self.model.parameters()).device))
+
     def _detections(self, instances: Any) -> Detections:
         masks = instances.masks.astype(bool) if 'masks' in instances else None
         return self.detections(instances.bboxes, instances.scores, instances.labels, masks)

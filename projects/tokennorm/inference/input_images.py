@@ -15,7 +15,7 @@ from tokennorm.console import say, visible
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, left_out, list_files, list_images
 from tokennorm.inference.threads import in_threads
 from tokennorm.messages import UserError
-from tokennorm.pixels import CV_LOG, HTTP, ImageError, begins_as_image, read_image
+from tokennorm.pixels import HTTP, ImageError, begins_as_image, read_image
 
 DRAWN_VIDEO = 'detections.mp4'  # of a video, in the output folder
 _MOST_FRAMES = 480  # per second
@@ -82,7 +82,6 @@ def open_sources(sources: Sequence[str], out: Path, every: int = 1, drawings: bo
         drawn = [(path, out / 'vis' / f'{_name(path, folder)}{png}') for path in paths for png in ('', '.png')]
         if drawings and (replaced := [path for path, drawing in drawn if os.path.realpath(drawing) in own]):
             raise UserError(refusal.format(replaced[0], 'one of the images'))
-    CV_LOG.setLogLevel(0)  # the reasons say it; `read_image` would set it in several threads
     one_by_one = any(path.startswith(HTTP) for path in paths)  # Ctrl+C must not wait for downloads
     images = map(_read, paths) if one_by_one else in_threads(_read, paths)
     return InputImages(((_name(path, folder), image) for path, image in zip(paths, images, strict=True)), len(paths))
@@ -125,7 +124,6 @@ def _is_image(source: str) -> bool:
 
 def _open_video(source: str, every: int) -> InputImages:
     live = is_live(source)
-    CV_LOG.setLogLevel(0)  # the errors below say it
     capture = cv2.VideoCapture(int(source) if source.isdecimal() and live else source)
     if not capture.isOpened():
         kind = f'video, and is not an image ({", ".join(IMAGE_SUFFIXES)})' if not live else 'webcam or stream'

@@ -116,6 +116,13 @@ class BaseDetector:
 
     classes: tuple[str, ...]
     category_ids: list[int]
+    description: str
+
+    def _shown(self, place: str) -> str:
+        """A line for `repr`."""
+        names = ', '.join(self.classes[:5]) + (', ...' if len(self.classes) > 5 else '')
+        number = f'{len(self.classes)} class{"es" * (len(self.classes) != 1)}'
+        return f'<Detector {self.description}; {number}: {names}; on {place}>'
 
     def __call__(
         self, images: Any, score_threshold: float | str | Path | Sequence[float] = 0.3, batch_size: int = 1
@@ -223,6 +230,9 @@ class ExportedDetector(BaseDetector):
         self.checkpoint = str(path)
         self.description = f'{path}, made with {self.metadata.get("config")}'
 
+    def __repr__(self) -> str:
+        return self._shown(self._session.place)
+
     def _use(self, metadata: dict[str, Any]) -> None:
         self.metadata = metadata
         self.classes, self.category_ids = tuple(metadata['classes']), metadata['category_ids']
@@ -320,6 +330,7 @@ class _OnnxRuntime(_Session):
             raise ModelFileError(
                 f'{path} cannot be loaded by onnxruntime {onnxruntime.__version__}: {reason}'
             ) from None
+        self.place = f'onnxruntime, {self._session.get_providers()[0]}'
         self.texts: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
         self._names = [output.name for output in self._session.get_outputs()]
 
@@ -329,6 +340,8 @@ class _OnnxRuntime(_Session):
 
 class _OpenVino(_Session):
     """A model in OpenVINO on the CPU; `texts` is its metadata."""
+
+    place = 'openvino, CPU'
 
     def __init__(self, path: Path, threads: int | None, providers: Sequence[str] | None) -> None:
         super().__init__(path, threads, providers)
