@@ -257,7 +257,9 @@ def overlaps(
     eps: float = 1e-6,
 ) -> Tensor:  # fmt: skip
     """Returns the IoU (M, N) of boxes (M, 4) and (N, 4): the values of mmdet's `bbox_overlaps`, which is `plain`."""
-    usual = all(x.dim() == 2 and x.dtype == torch.float32 and x.numel() and not x.requires_grad for x in (boxes, others))
+    usual = all(
+        x.dim() == 2 and x.dtype == torch.float32 and x.numel() and not x.requires_grad for x in (boxes, others)
+    )
     if mode != 'iou' or is_aligned or not usual:
         return plain(boxes, others, mode, is_aligned, eps)
     left, top, right, bottom = others.T.contiguous()
