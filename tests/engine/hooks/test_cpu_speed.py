@@ -324,7 +324,8 @@ def test_overlaps_are_those_of_mmdet(count, others):
     second[others // 2 :, 2:] = second[others // 2 :, :2]  # without an area
     wanted = plain(first, second)
     found = overlaps(pytest.fail if count and others else plain, first, second)
-    assert found.dtype == wanted.dtype and torch.equal(found, wanted)
+    assert found.dtype == wanted.dtype
+    assert torch.equal(found, wanted)
     assert not wanted.numel() or 0 < wanted.mean() < wanted.max() <= 1
 
 
@@ -336,7 +337,8 @@ def test_other_overlaps_stay_those_of_mmdet(change, dtype):
     first, second = boxes(6).to(dtype), boxes(6, 90).to(dtype)
     first[0] = second[0] = torch.tensor([0.5, 0.5, 0.515, 0.515])  # an area below eps
     found, wanted = overlaps(plain, first, second, **change), plain(first, second, **change)
-    assert found.dtype == wanted.dtype and torch.equal(found, wanted)
+    assert found.dtype == wanted.dtype
+    assert torch.equal(found, wanted)
     leaf = first.clone().requires_grad_()
     assert overlaps(plain, leaf, second, **change).requires_grad
 
@@ -350,9 +352,11 @@ def test_assigners_compute_overlaps_in_parts_while_training_lasts(detector, monk
     wanted = calculator(first, second)
     assert not calls
     hook.before_train(runner_of(detector))
-    assert torch.equal(calculator(first, second), wanted) and len(calls) == 1
+    assert torch.equal(calculator(first, second), wanted)
+    assert len(calls) == 1
     hook.on_exit(runner_of(detector))
-    assert torch.equal(calculator(first, second), wanted) and len(calls) == 1
+    assert torch.equal(calculator(first, second), wanted)
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize('size', [(12, 13), (11, 14)])
@@ -361,7 +365,8 @@ def test_depthwise_convolution_with_the_padding_of_tensorflow(size, stride):
     layers = pytest.importorskip('timm.layers')
     torch.manual_seed(0)
     conv = layers.Conv2dSame(4, 4, 5, stride=stride, groups=4)
-    assert has_slow_gradient(conv) and not has_slow_gradient(layers.Conv2dSame(4, 4, 3, groups=4))
+    assert has_slow_gradient(conv)
+    assert not has_slow_gradient(layers.Conv2dSame(4, 4, 3, groups=4))
     found = []
     for forward in (conv, lambda x: cpu_speed.depthwise(conv, x)):
         x = torch.randn(2, 4, *size, generator=torch.Generator().manual_seed(1), requires_grad=True)
