@@ -54,7 +54,7 @@ def main() -> None:
     batches = iter(runner.train_dataloader)
     parameters = [p for p in model.parameters() if p.requires_grad]
 
-    def step(batch: dict, norm_type: float) -> tuple[float, torch.Tensor]:
+    def step(batch: dict, norm_type: float | None) -> tuple[float, torch.Tensor]:
         """Time in ms, and all gradients of one step, whose weights are then restored."""
         torch.manual_seed(0)  # of the sampler of regions
         before = [p.detach().clone() for p in parameters]
@@ -63,7 +63,8 @@ def main() -> None:
         runner.optim_wrapper.zero_grad()
         model.parse_losses(model(**data, mode='loss'))[0].backward()
         gradients = [p.grad for p in parameters if p.grad is not None]
-        torch.nn.utils.get_total_norm(gradients, norm_type)  # as NonFiniteHook does, before and now
+        if norm_type:  # as NonFiniteHook did; now it takes the norm that clipping computes
+            torch.nn.utils.get_total_norm(gradients, norm_type)
         runner.optim_wrapper._clip_grad()
         runner.optim_wrapper.optimizer.step()
         taken = 1e3 * (time.process_time() - start)
@@ -77,7 +78,7 @@ def main() -> None:
         model._feature_dtype = dtype
         if with_hook:
             hook.before_train(runner)
-        norm_type = 2 if with_hook else math.inf
+        norm_type = None if with_hook else math.inf
         step(batch, norm_type)
         result = step(batch, norm_type)
         hook.on_exit(runner)

@@ -18,7 +18,7 @@ def use_mixed_precision(cfg: Config, precision: bool | str) -> None:
     """Trains with automatic mixed precision in 'bf16' or 'fp16'; True is bf16 where the GPU has it."""
     if get_device() == 'cpu':
         raise UserError(
-            '--amp needs a GPU, and this run is on the CPU, where half precision hardly saves time; leave it out'
+            '--amp needs a GPU, and this run is on the CPU, where half precision saves little time; leave it out'
         )
     if precision is True:
         precision = 'bf16' if torch.cuda.is_bf16_supported() else 'fp16'
