@@ -277,15 +277,11 @@ def overlaps(
 def keep_freed_memory() -> Callable[[], None]:
     """Makes glibc keep freed memory: new pages cost a fault and zeros each. Returns a call that undoes it."""
     libc = ctypes.CDLL(None) if sys.platform == 'linux' else None
-    if not hasattr(libc, 'mallopt'):  # another C library
-        return lambda: None
-    trim_threshold, mmap_threshold, most = -1, -3, 2**31 - 1
 
-    def undo() -> None:
-        libc.mallopt(mmap_threshold, 32 << 20)  # where glibc's own, which grows, ends
-        libc.mallopt(trim_threshold, 64 << 20)
-        libc.malloc_trim(0)
+    def set_thresholds(of_mmap: int, of_trim: int) -> None:
+        if hasattr(libc, 'mallopt'):  # other C libraries have none
+            libc.mallopt(-3, of_mmap)
+            libc.mallopt(-1, of_trim)
 
-    libc.mallopt(mmap_threshold, most)
-    libc.mallopt(trim_threshold, most)
-    return undo
+    set_thresholds(2**31 - 1, 2**31 - 1)
+    return partial(set_thresholds, 32 << 20, 64 << 20)  # where those of glibc, which grow, end
