@@ -282,6 +282,7 @@ def keep_freed_memory() -> Callable[[], None]:
         if hasattr(libc, 'mallopt'):  # other C libraries have none
             libc.mallopt(-3, of_mmap)
             libc.mallopt(-1, of_trim)
+            libc.malloc_trim(0)
 
     set_thresholds(2**31 - 1, 2**31 - 1)
     return partial(set_thresholds, 32 << 20, 64 << 20)  # where those of glibc, which grow, end
