@@ -24,6 +24,18 @@ def test_roi_align_against_loops(ops, mode, aligned):
         assert_close(output, reference.roi_align(x.numpy(), regions.numpy(), (2, 3), 0.09, ratio, mode, aligned), 1e-5)
 
 
+@pytest.mark.parametrize(('size', 'ratio'), [((3, 2), 0), ((3, 2), 2), ((2, 3), 5), ((1, 1), 0)])
+@pytest.mark.parametrize('aligned', [False, True])
+def test_roi_align_gradient_of_many_channels(ops, size, ratio, aligned):
+    x, regions = random(2, 40, 9, 7), rois(20)
+    grad = random(20, 40, *size, seed=5, grad=False)
+    found = torch.autograd.grad(ops.roi_align(x, regions, size, 0.11, ratio, 'avg', aligned), x, grad)[0]
+    args = 0.11, *size, *x.shape, ratio, aligned
+    wanted = torch.ops.torchvision._roi_align_backward(grad.double(), regions.double(), *args)
+    assert wanted.abs().max() > 0.1
+    assert_close(found, wanted, 1e-5)
+
+
 def test_deform_roi_pool(ops):
     x, regions = random(2, 2, 9, 7).double(), rois(5).double()
     offset = (random(5, 2, 2, 3, seed=4) * 4 - 2).double()

@@ -17,7 +17,9 @@ DTYPES = dict(bf16='bfloat16', fp16='float16')
 def use_mixed_precision(cfg: Config, precision: bool | str) -> None:
     """Trains with automatic mixed precision in 'bf16' or 'fp16'; True is bf16 where the GPU has it."""
     if get_device() == 'cpu':
-        raise UserError('--amp needs a GPU, and this run is on the CPU, where half precision is slower; leave it out')
+        raise UserError(
+            '--amp needs a GPU, and this run is on the CPU, where half precision saves little time; leave it out'
+        )
     if precision is True:
         precision = 'bf16' if torch.cuda.is_bf16_supported() else 'fp16'
     # Gradients of bfloat16 have the range of float32, and need no scaling. A scaler would silently skip steps with

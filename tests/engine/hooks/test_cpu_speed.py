@@ -1,6 +1,9 @@
 """Training on a CPU with other arithmetic for some modules: the same outputs, gradients, steps and names."""
 
 import copy
+import platform
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +14,14 @@ from tokennorm.backbones import PVT
 from tokennorm.backbones.base import Backbone
 from tokennorm.backbones.timm_backbone import TimmBackbone
 from tokennorm.engine.hooks import cpu_speed
-from tokennorm.engine.hooks.cpu_speed import CPUSpeedHook, _Depthwise, folded, has_slow_gradient, step_groups_together
+from tokennorm.engine.hooks.cpu_speed import (
+    CPUSpeedHook,
+    _Depthwise,
+    folded,
+    has_slow_gradient,
+    overlaps,
+    step_groups_together,
+)
 
 
 def runner_of(model, optimizer=None):
@@ -93,7 +103,7 @@ def test_outputs_gradients_and_names_are_the_same(detector):
     large = sum(has_slow_gradient(module) for module in replaced)
     fast_outs, fast_grads = run()
 
-    assert (frozen, large) == (15, 6)  # norms of the stem and of three stages; 5 x 5 with stride 1
+    assert (frozen, large) == (15, 7)  # norms of the stem and of three stages; 5 x 5
     torch.testing.assert_close(fast_outs, outs, rtol=1e-4, atol=1e-5)
     assert fast_grads.keys() == grads.keys()
     for name, grad in grads.items():
@@ -296,3 +306,98 @@ def test_groups_after_an_error_and_after_a_loaded_state():
         optimizer.step()
     undo[0]()
     assert optimizer.state_dict() == state
+
+
+def boxes(count, side=60.0):
+    corner = torch.rand(count, 2) * 100
+    return torch.cat([corner, corner + torch.rand(count, 2) * side], 1)
+
+
+@pytest.mark.parametrize(('count', 'others'), [(1, 5), (70, 3000), (3, 70_000), (0, 4), (4, 0)])
+def test_overlaps_are_those_of_mmdet(count, others):
+    plain = pytest.importorskip('mmdet.structures.bbox').bbox_overlaps
+    torch.manual_seed(0)
+    first, second = boxes(count), boxes(others)
+    first[:1, 2:] += 100
+    same = min(count, others) // 2
+    second[:same] = first[:same]
+    second[others // 2 :, 2:] = second[others // 2 :, :2]  # without an area
+    wanted = plain(first, second)
+    found = overlaps(pytest.fail if count and others else plain, first, second)
+    assert found.dtype == wanted.dtype
+    assert torch.equal(found, wanted)
+    assert not wanted.numel() or 0 < wanted.mean() < wanted.max() <= 1
+
+
+@pytest.mark.parametrize('change', [dict(mode='iof'), dict(mode='giou'), dict(is_aligned=True), dict(eps=1e-3)])
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float16, torch.float64])
+def test_other_overlaps_stay_those_of_mmdet(change, dtype):
+    plain = pytest.importorskip('mmdet.structures.bbox').bbox_overlaps
+    torch.manual_seed(0)
+    first, second = boxes(6).to(dtype), boxes(6, 90).to(dtype)
+    first[0] = second[0] = torch.tensor([0.5, 0.5, 0.515, 0.515])  # an area below eps
+    found, wanted = overlaps(plain, first, second, **change), plain(first, second, **change)
+    assert found.dtype == wanted.dtype
+    assert torch.equal(found, wanted)
+    leaf = first.clone().requires_grad_()
+    assert overlaps(plain, leaf, second, **change).requires_grad
+
+
+def test_assigners_compute_overlaps_in_parts_while_training_lasts(detector, monkeypatch):
+    assigners = pytest.importorskip('mmdet.models.task_modules.assigners')
+    calls = []
+    monkeypatch.setattr(cpu_speed, 'overlaps', lambda plain, *args: calls.append(plain) or plain(*args))
+    calculator, hook = assigners.BboxOverlaps2D(), CPUSpeedHook()
+    first, second = boxes(3), boxes(4)
+    wanted = calculator(first, second)
+    assert not calls
+    hook.before_train(runner_of(detector))
+    assert torch.equal(calculator(first, second), wanted)
+    assert len(calls) == 1
+    hook.on_exit(runner_of(detector))
+    assert torch.equal(calculator(first, second), wanted)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize('size', [(12, 13), (11, 14)])
+@pytest.mark.parametrize('stride', [1, 2])
+def test_depthwise_convolution_with_the_padding_of_tensorflow(size, stride):
+    layers = pytest.importorskip('timm.layers')
+    torch.manual_seed(0)
+    conv = layers.Conv2dSame(4, 4, 5, stride=stride, groups=4)
+    assert has_slow_gradient(conv)
+    assert not has_slow_gradient(layers.Conv2dSame(4, 4, 3, groups=4))
+    found = []
+    for forward in (conv, lambda x: cpu_speed.depthwise(conv, x)):
+        x = torch.randn(2, 4, *size, generator=torch.Generator().manual_seed(1), requires_grad=True)
+        out = forward(x)
+        found.append([out, *torch.autograd.grad(out.square().sum(), [x, conv.weight, conv.bias])])
+    assert found[1][0].grad_fn.name() == '_DepthwiseBackward'
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
+
+
+FAULTS = """
+import resource
+import torch
+from tokennorm.engine.hooks.cpu_speed import keep_freed_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(8):
+        torch.ones(12_000_000)  # 48 MB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+usual = faults()
+undo = keep_freed_memory()
+faults()
+kept = faults()
+undo()
+print(usual, kept, faults())
+"""
+
+
+@pytest.mark.skipif(sys.platform != 'linux' or platform.libc_ver()[0] != 'glibc', reason='glibc only')
+def test_freed_memory_is_used_again_without_page_faults():
+    output = subprocess.run([sys.executable, '-c', FAULTS], capture_output=True, text=True, check=True).stdout
+    usual, kept, after = map(int, output.split())
+    assert kept < 50 < min(usual, after)

@@ -139,3 +139,22 @@ def test_overflow_handled_by_the_loss_scaler(tmp_path):
     assert error is None
     assert runner.optim_wrapper.loss_scaler.get_scale() < 2.0**127
     assert of(runner)[0] < 0.5, 'it continued once the scale was right'
+
+
+def test_clipping_by_norm_computes_the_norm_once(tmp_path, monkeypatch):
+    norms = []
+    plain = torch.nn.utils.get_total_norm
+    monkeypatch.setattr(
+        torch.nn.utils, 'get_total_norm', lambda *args, **kwargs: norms.append(1) or plain(*args, **kwargs)
+    )
+    for clip_grad, count in ((dict(max_norm=1e3), 0), (dict(clip_value=1e3, type='value'), 2), (None, 2)):
+        norms.clear()
+        wrapper = dict(optimizer=dict(type='SGD', lr=0.1), clip_grad=clip_grad)
+        runner, error = run(tmp_path / str(clip_grad), [1.0, 2.0], optim_wrapper=wrapper)
+        assert error is None
+        assert of(runner) == weights_after([1.0, 2.0])
+        assert len(norms) == count
+    for clip_grad in (dict(max_norm=1e3), dict(clip_value=1e3, type='value')):
+        wrapper = dict(optimizer=dict(type='SGD', lr=0.1), clip_grad=clip_grad)
+        runner, error = run(tmp_path / f'bad {clip_grad}', [1.0, 99.0, 1.0], 1, wrapper, 'gradient')
+        assert 'iteration 2: the gradient is not finite' in error

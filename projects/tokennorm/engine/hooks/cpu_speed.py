@@ -1,10 +1,13 @@
 """Training on a CPU in less time, with the same results up to float32's rounding."""
 
+import ctypes
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from copy import copy
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +24,7 @@ from tokennorm.environment import check_mmcv_ops
 
 
 class CPUSpeedHook(Hook):
-    """Replaces `forward` of some modules, and the groups of the optimizer in a step, as long as training lasts.
+    """Replaces `forward` of some modules, mmdet's IoU and the groups of the optimizer in a step, while training lasts.
 
     Parameters, checkpoints and the optimizer's state keep their names and shapes. `build_runner` adds it on a CPU.
 
@@ -29,6 +32,8 @@ class CPUSpeedHook(Hook):
       them, if its feature maps stay the same. Feature maps keep their memory format.
     - Gradients of the weights of large depthwise convolutions are convolutions themselves.
     - Parameters with equal settings are stepped together, in PyTorch's optimizers.
+    - Assigners compute the IoU of boxes in parts that fit into the processor's cache.
+    - Freed memory is kept for the next step.
     """
 
     priority = 'LOW'  # the weights are loaded
@@ -40,6 +45,10 @@ class CPUSpeedHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         self._replace_modules(runner)
+        self._steps.callback(keep_freed_memory())
+        if calculator := sys.modules.get('mmdet.models.task_modules.assigners.iou2d_calculator'):
+            faster = partial(overlaps, calculator.bbox_overlaps)
+            self._steps.enter_context(mock.patch.object(calculator, 'bbox_overlaps', faster))
         optimizer = getattr(runner.optim_wrapper, 'optimizer', None)  # not of several optimizers
         if type(optimizer).__module__.startswith('torch.optim.'):  # those compute each element by itself
             for undo in step_groups_together(optimizer):
@@ -59,7 +68,7 @@ class CPUSpeedHook(Hook):
         self.on_exit(runner)
 
     def on_exit(self, runner: Runner) -> None:
-        """Restores the modules and the optimizer, also when training ends by an error."""
+        """Restores what was replaced, also when training ends by an error."""
         self._modules.close()
         self._steps.close()
 
@@ -172,7 +181,7 @@ def folded(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> nn.Conv2d:
 def has_slow_gradient(module: nn.Module) -> bool:
     """Returns whether oneDNN 3.7, of PyTorch 2.11, has no fast gradient for the weights: depthwise, above 3 x 3."""
     return (
-        type(module) is nn.Conv2d
+        type(module) in (nn.Conv2d, same_convolution())
         and 1 < module.groups == module.in_channels == module.out_channels
         and max(module.kernel_size) > 3
         and module.padding_mode == 'zeros'
@@ -181,8 +190,15 @@ def has_slow_gradient(module: nn.Module) -> bool:
     )
 
 
+def same_convolution() -> type | None:
+    """Returns timm's convolution with the padding of TensorFlow, if timm was imported."""
+    return getattr(sys.modules.get('timm.layers'), 'Conv2dSame', None)
+
+
 def depthwise(conv: nn.Conv2d, x: Tensor) -> Tensor:
     """`forward` of a depthwise convolution."""
+    if type(conv) is same_convolution():  # its own padding is 0
+        x = sys.modules['timm.layers'].pad_same(x, conv.kernel_size, conv.stride, conv.dilation)
     settings = conv.stride, conv.padding, conv.dilation
     plain = torch.is_grad_enabled() and x.dtype == torch.float32 and not torch.is_autocast_enabled(x.device.type)
     if not plain or not x.numel():
@@ -224,7 +240,7 @@ def step_groups_together(optimizer: Optimizer) -> list[Callable[[], None]]:
         own.append(optimizer.param_groups)
         merged: dict[str, dict[str, Any]] = {}
         for group in optimizer.param_groups:
-            settings = {key: value for key, value in group.items() if key != 'params'}
+            settings = {key: value for key, value in dict.items(group) if key != 'params'}  # a ConfigDict's are slow
             merged.setdefault(repr(settings), dict(settings, params=[]))['params'].extend(group['params'])
         optimizer.param_groups = [*merged.values()]
 
@@ -234,3 +250,39 @@ def step_groups_together(optimizer: Optimizer) -> list[Callable[[], None]]:
 
     handles = optimizer.register_step_pre_hook(merge), optimizer.register_step_post_hook(restore)
     return [restore, *(handle.remove for handle in handles)]
+
+
+def overlaps(
+    plain: Callable[..., Tensor], boxes: Tensor, others: Tensor, mode: str = 'iou', is_aligned: bool = False,
+    eps: float = 1e-6,
+) -> Tensor:  # fmt: skip
+    """Returns the IoU (M, N) of boxes (M, 4) and (N, 4): the values of mmdet's `bbox_overlaps`, which is `plain`."""
+    usual = all(
+        x.dim() == 2 and x.dtype == torch.float32 and x.numel() and not x.requires_grad for x in (boxes, others)
+    )
+    if mode != 'iou' or is_aligned or not usual:
+        return plain(boxes, others, mode, is_aligned, eps)
+    left, top, right, bottom = others.T.contiguous()
+    area, rows = (right - left) * (bottom - top), max(1, 2**16 // len(others))
+    ious = boxes.new_empty(len(boxes), len(others))
+    for part, iou in zip(boxes.split(rows), ious.split(rows), strict=True):  # 256 kB each
+        x1, y1, x2, y2 = part.T[..., None]
+        torch.minimum(x2, right, out=iou).sub_(torch.maximum(x1, left)).clamp_(min=0)
+        height = torch.minimum(y2, bottom).sub_(torch.maximum(y1, top)).clamp_(min=0)
+        union = ((x2 - x1) * (y2 - y1) + area).sub_(iou.mul_(height)).clamp_(min=eps)
+        iou.div_(union)
+    return ious
+
+
+def keep_freed_memory() -> Callable[[], None]:
+    """Makes glibc keep freed memory: new pages cost a fault and zeros each. Returns a call that undoes it."""
+    libc = ctypes.CDLL(None) if sys.platform == 'linux' else None
+
+    def set_thresholds(of_mmap: int, of_trim: int) -> None:
+        if hasattr(libc, 'mallopt'):  # other C libraries have none
+            libc.mallopt(-3, of_mmap)
+            libc.mallopt(-1, of_trim)
+            libc.malloc_trim(0)
+
+    set_thresholds(2**31 - 1, 2**31 - 1)
+    return partial(set_thresholds, 32 << 20, 64 << 20)  # where those of glibc, which grow, end

@@ -1,11 +1,13 @@
 """Stops training whose loss or gradient is not finite."""
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
 from mmengine.dist import all_reduce
 from mmengine.hooks import Hook
+from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 from mmengine.utils import apply_to
@@ -34,10 +36,17 @@ class NonFiniteHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         if hasattr(runner.optim_wrapper, 'optimizer'):  # of several optimizers only the loss is checked
-            runner.optim_wrapper.optimizer.register_step_pre_hook(self._before_step)
+            before_step = partial(self._before_step, runner.optim_wrapper)
+            runner.optim_wrapper.optimizer.register_step_pre_hook(before_step)
 
-    def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if getattr(optimizer, 'found_inf', None) is None:  # otherwise a loss scaler has looked already
+    def _before_step(self, wrapper: OptimWrapper, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        clipped = wrapper.clip_grad_kwargs and wrapper.clip_func is torch.nn.utils.clip_grad_norm_
+        logged = clipped and wrapper.message_hub.log_scalars.get(f'train/{wrapper.grad_name}')
+        if getattr(optimizer, 'found_inf', None) is not None:  # a loss scaler has looked already
+            return
+        if logged and math.isfinite(logged.current()):  # the norm before clipping, just now
+            self._steps.append(True)
+        else:
             grads = [p.grad for group in optimizer.param_groups for p in group['params'] if p.grad is not None]
             norms = (torch.nn.utils.get_total_norm(grads, norm_type=p) for p in (2, math.inf))  # 2 is fast on a CPU
             self._steps.append(any(math.isfinite(norm) for norm in norms))  # squares may overflow
