@@ -70,6 +70,8 @@ Steps `processes` and `processes_256`, written before their first run: `--proces
 two images a step and the command's rate for them. 4 and 12 epochs on raccoon and nuclei150_boxes, seeds 0 and 1,
 against one process with the same options. The documentation recommends it for cores that have nothing else to do if
 its mean AP over both data sets is not more than 1.0 below, after 4 epochs and after 12; else it says what it costs.
+
+Decided: it says so. The mean is 38.7 against 41.9 after 4 epochs, and 50.8 against 51.4 after 12.
 """
 
 import argparse
