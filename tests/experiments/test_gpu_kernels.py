@@ -86,6 +86,24 @@ def test_padded_batches(pool):
     compare(arguments(2, 3, 19, 4, 2, a1=-0.3), pool=pool, valid=valid)
 
 
+@pytest.mark.parametrize('pool', [1, 2])
+def test_padding_may_be_nan(pool):
+    x, *parameters = (t.float() for t in arguments(2, 4, 5, 4, 1, a1=-0.3))
+    valid = torch.tensor([[2, 4], [3, 1]])
+    inside = [(0, slice(2), slice(4)), (1, slice(3), slice(1))]
+    results = []
+    for padding in (0.0, float('nan')):
+        given = torch.full_like(x, padding)
+        for at in inside:
+            given[at] = x[at]
+        given.requires_grad_()
+        y = on_device(given, *parameters, pool=pool, valid=valid)
+        total = sum(y[at].square().sum() for at in inside)
+        (grad,) = torch.autograd.grad(total, given)
+        results.append(torch.cat([t[at].flatten() for t in (y.detach(), grad) for at in inside]))
+    assert torch.equal(*results)
+
+
 def test_only_var_takes_the_mean_of_the_token():
     args = arguments(1, 3, 3, 4, 1)
     args[3] = None
