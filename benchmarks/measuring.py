@@ -6,6 +6,7 @@ the allocator's own peak, on a CPU the running sum of the allocations and frees 
 """
 
 import csv
+import os
 import statistics
 import subprocess
 import sys
@@ -22,10 +23,11 @@ CLOCKS = {'wall': time.perf_counter, 'cpu': time.process_time}
 
 @contextmanager
 def busy_programs(count: int) -> Iterator[None]:
-    """Has other programs compute without a pause."""
+    """Has other programs compute without a pause. They end with this process, even if it is killed."""
+    code = f'import os\nwhile os.getppid() == {os.getpid()}: sum(range(10**6))'
     with ExitStack() as others:
         for _ in range(count):
-            other = subprocess.Popen([sys.executable, '-c', 'while True: pass'], start_new_session=True)
+            other = subprocess.Popen([sys.executable, '-c', code], start_new_session=True)
             others.callback(other.kill)
         yield
 

@@ -156,7 +156,7 @@ def predict(
     shown = f'{results.shown} with scores of at least {predictor.lowest:.3g}'
     if options.drawings:
         shown += ' are drawn'
-    lines = [f'{out}: detections.json ({objects} detections on {images} images); {shown}']
+    lines = [f'{out}: detections.json ({objects} detections on {images} image{"" if images == 1 else "s"}); {shown}']
     if thresholds is None and recommended is not None and (results.shown or min(recommended) < predictor.lowest):
         question = 'Too many boxes?' if results.shown else 'No boxes?'
         lines.append(f'{question} --thresholds best applies the score thresholds that the training run recommends.')

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from mmengine.dataset import BaseDataset, RepeatDataset
 
-from tokennorm.engine.hooks.summary import describe_data, evaluated_size
+from tokennorm.engine.hooks.summary import describe_data, describe_threads, evaluated_size
 from tokennorm.plan.schedule import every
 
 
@@ -42,6 +42,11 @@ def test_the_size_is_that_of_the_last_step_that_resizes(steps, size):
     transforms = [type(name, (), values)() for name, values in steps]
     assert evaluated_size(SimpleNamespace(pipeline=SimpleNamespace(transforms=transforms))) == size
     assert evaluated_size(object()) is None
+
+
+def test_threads_are_those_of_each_process():
+    assert describe_threads(2, 1) == '2; OMP_NUM_THREADS sets another number'
+    assert describe_threads(1, 2) == '1 in each of 2 processes; OMP_NUM_THREADS sets another number'
 
 
 def test_intervals_in_words():

@@ -4,6 +4,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from mmengine.device import get_device
+from mmengine.dist import get_world_size
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
@@ -43,6 +46,8 @@ class SummaryHook(Hook):
         yield 'image size', '' if size is None else f'short side of {size} pixels in evaluation; --image-size sets it'
         batch = images_per_step(runner)
         yield 'batch', f'{batch} {"image" if batch == 1 else "images"} per step'
+        if get_device() == 'cpu':
+            yield 'threads', describe_threads(torch.get_num_threads(), get_world_size())
         lines, rate = self.schedule, self.lr
         if runner.iter and follows_command(runner):
             rate = f'{max(group["lr"] for group in runner.optim_wrapper.optimizer.param_groups):.4g}'
@@ -61,6 +66,12 @@ class SummaryHook(Hook):
         yield 'checkpoints', f'{hook.out_dir}: {best}{kept}' if hook else 'none'
         yield 'operators', check_mmcv_ops()
         yield 'log, config', runner.log_dir
+
+
+def describe_threads(threads: int, processes: int) -> str:
+    """Returns how many threads compute, for a run on a CPU."""
+    each = '' if processes == 1 else f' in each of {processes} processes'
+    return f'{threads}{each}; OMP_NUM_THREADS sets another number'
 
 
 def evaluated_size(dataset: Any) -> int | None:
