@@ -5,7 +5,7 @@
 The first process trains with each number of threads in turn, others with each number of workers on all cores, which is
 the default of `tokennorm train`, and with each number of gloo ranks of one thread each, whose optimizer steps are of
 equal total batches: the most ranks times one image. `--busy N` has N other programs compute without a pause. A rate is
-of `--iterations` iterations after `--warm-up`, of a whole training loop with random weights: loading, augmentation,
+of `--iterations` iterations after `--warm-up`, of a whole training loop: loading, augmentation,
 forward and backward pass, optimizer.
 """
 
@@ -132,7 +132,6 @@ def train(args: argparse.Namespace) -> None:
         options = TrainOptions(
             data=args.data,
             model=args.model,
-            init='none',
             batch_size=args.batch_size,
             image_size=args.image_size,
             workers=args.workers[0],
