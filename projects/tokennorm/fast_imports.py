@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.abc import Loader, MetaPathFinder
@@ -31,7 +31,7 @@ DEFERRED = (  # beginnings of names
 )
 
 
-_own = ModuleType.__dict__['__dict__'].__get__
+_own: Callable[[ModuleType], dict[str, Any]] = vars(ModuleType)['__dict__'].__get__
 
 
 class _Waiting(ModuleType):
@@ -49,7 +49,7 @@ class _Waiting(ModuleType):
         return _Waiting(f'{self.__name__}.{name}')
 
     @property
-    def __dict__(self) -> Any:  # `models.__dict__[name]`, vars() and dir()
+    def __dict__(self) -> Any:  # type: ignore[override]  # `models.__dict__[name]`, vars() and dir()
         waits = _FINDER in sys.meta_path or self is sys.modules.get(self.__name__)  # the import fills it
         return _own(self) if waits else vars(self._real())
 
