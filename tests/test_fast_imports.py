@@ -88,6 +88,14 @@ def test_modules_are_imported_when_they_are_used(user):
     check(names)
 
 
+def test_names_of_a_waiting_module_are_known_afterwards(user):
+    with fast_imports():
+        names = import_module(user)
+    assert names.inner.__dict__['double'](3) == 6  # `torchvision.models.__dict__[name]`
+    assert 'double' in vars(names.inner)
+    assert 'WaitsError' in dir(names.inner)
+
+
 def test_what_an_import_uses_ends_the_waiting(user):
     with fast_imports():
         names = import_module('of_waits')  # a union of types

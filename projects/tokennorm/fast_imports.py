@@ -2,7 +2,7 @@
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.abc import Loader, MetaPathFinder
@@ -31,6 +31,9 @@ DEFERRED = (  # beginnings of names
 )
 
 
+_own: Callable[[ModuleType], dict[str, Any]] = vars(ModuleType)['__dict__'].__get__
+
+
 class _Waiting(ModuleType):
     """A module, or a name in it, until it is used: then the module is imported."""
 
@@ -44,6 +47,11 @@ class _Waiting(ModuleType):
         if name.startswith('__'):  # the import asks for these
             raise AttributeError(name)
         return _Waiting(f'{self.__name__}.{name}')
+
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]  # `models.__dict__[name]`, vars() and dir()
+        waits = _FINDER in sys.meta_path or self is sys.modules.get(self.__name__)  # the import fills it
+        return _own(self) if waits else vars(self._real())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._real()(*args, **kwargs)
@@ -92,7 +100,7 @@ class _Finder(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__name__ == 'torch._dynamo':  # timm and torchvision decorate functions with it
-            vars(module)['disable'] = lambda function=None, *_, **__: function or (lambda decorated: decorated)
+            _own(module)['disable'] = lambda function=None, *_, **__: function or (lambda decorated: decorated)
 
     def stop(self) -> None:
         """Has imports find everything as ever."""
@@ -100,7 +108,7 @@ class _Finder(MetaPathFinder, Loader):
             sys.meta_path.remove(self)
         for name, module in [(name, one) for name, one in list(sys.modules.items()) if isinstance(one, _Waiting)]:
             sys.modules.pop(name, None)
-            vars(module).pop('disable', None)
+            _own(module).pop('disable', None)
 
 
 _FINDER = _Finder()

@@ -14,6 +14,7 @@ from torch import nn
 
 from tests.helpers import toy_training as toys
 from tokennorm.checkpoints import Checkpoint
+from tokennorm.engine import runner as runner_module
 from tokennorm.engine.hooks.summary import SummaryHook
 from tokennorm.engine.runner import (
     Runner,
@@ -66,6 +67,20 @@ def test_resume_leaves_outload_from_checkpoint(tmp_path):
         cfg = Config(dict(work_dir=str(tmp_path), resume=resume, load_from='coco.pth'))
         find_checkpoint_to_resume(cfg)
         assert (cfg.resume, cfg.load_from) == (True, expected)
+
+
+def test_rules_know_the_checkpoint_to_resume(tmp_path, monkeypatch):
+    """Frozen stages that it fills do not stay random. The written config does not resume again."""
+    cfg = toys.config(tmp_path, train_cfg=toys.EPOCHS)
+    run(build_runner(cfg, ('train', 'val')), '')
+    cfg = toys.config(tmp_path, train_cfg=toys.EPOCHS)
+    cfg.resume, seen = True, {}
+    monkeypatch.setattr(
+        runner_module, 'verify', lambda stage, built: seen.setdefault(stage, built.cfg.get('load_from'))
+    )
+    runner = build_runner(cfg, ('train', 'val'))
+    assert Path(seen['built']).name.startswith('epoch_')
+    assert (runner.cfg.resume, runner.cfg.load_from) == (False, None)
 
 
 def test_a_config_may_have_no_scope(tmp_path):

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
             runner.cfg.model.backbone.init_cfg = init_cfg
         runner.dump_config()
     with build_errors():
-        built = Built.of(runner, splits, checkpoint)
+        built = replace(Built.of(runner, splits, checkpoint), cfg=cfg)  # with the checkpoint to resume
         verify('built', built)
     if training:
         _note_category_ids(runner.train_dataloader.dataset)

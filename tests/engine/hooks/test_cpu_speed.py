@@ -135,6 +135,24 @@ def test_feature_maps_for_compiled_operators_are_contiguous(detector, monkeypatc
     assert all(out.is_contiguous() for out in detector.backbone(torch.randn(1, 3, 96, 64)))
 
 
+@pytest.mark.parametrize('frozen', [False, True])
+def test_group_norms_compute_as_before(detector, frozen):
+    """With channels last PyTorch's loses digits here, and its backward pass crashes if the input has no gradient."""
+    detector.neck = nn.GroupNorm(8, 320)
+    feature = torch.randn(1, 320, 16, 16).to(memory_format=torch.channels_last) + 300
+    hook = CPUSpeedHook()
+    hook.before_train(runner_of(detector))
+    out = detector.neck(feature.requires_grad_(not frozen))
+    (grad,) = torch.autograd.grad(out.square().sum(), [detector.neck.weight])
+    exact = copy.deepcopy(detector.neck).double()
+    wanted = exact(feature.detach().double())
+    torch.testing.assert_close(out.double(), wanted, rtol=1e-4, atol=1e-3)
+    (wanted,) = torch.autograd.grad(wanted.square().sum(), [exact.weight])
+    torch.testing.assert_close(grad.double(), wanted, rtol=1e-3, atol=1e-3)
+    hook.on_exit(runner_of(detector))
+    assert not detector.neck._forward_pre_hooks
+
+
 def test_attention_backbone_has_the_same_outputs():
     torch.manual_seed(0)
     model, images = nn.Module(), torch.randn(1, 3, 64, 64)

@@ -82,6 +82,8 @@ class CPUSpeedHook(Hook):
             layout = torch.channels_last if is_convolutional(backbone) else torch.preserve_format
             if is_convolutional(backbone):
                 self._fold(backbone)
+                for norm in (module for module in model.modules() if isinstance(module, nn.GroupNorm)):
+                    self._modules.callback(norm.register_forward_pre_hook(contiguous).remove)
             compiled = check_mmcv_ops() == 'compiled in mmcv'  # its RoIAlign reads other formats wrongly
             self._replace(backbone, partial(backbone_forward, backbone, layout=layout, contiguous=compiled))
         for conv in filter(has_slow_gradient, model.modules()):
@@ -118,6 +120,15 @@ def backbone_forward(
     x = x if layout == torch.preserve_format else x.contiguous(memory_format=layout)
     outs = backbone._outputs(x)
     return tuple(out.contiguous() for out in outs) if contiguous else outs
+
+
+def contiguous(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Makes the inputs of a group norm contiguous.
+
+    With channels last PyTorch 2.11 computes the variance from squares, which loses digits where the mean is large, and
+    the backward pass reads a null pointer if the input has no gradient.
+    """
+    return tuple(x.contiguous() for x in inputs)
 
 
 def outputs_of(backbone: Backbone) -> tuple[Tensor, ...]:
