@@ -128,7 +128,7 @@ def chamfer_distance_forward(
         idx1: (B, N), written.
         idx2: (B, M), written.
     """
-    check_shapes('chamfer_distance', xyz1=(xyz1, (None, None, 2)), xyz2=(xyz2, (len(xyz1), None, 2)))
+    check_shapes('chamfer_distance', xyz2=(xyz2, (len(xyz1), None, xyz1.shape[2])))
     if 0 in (xyz1.shape[1], xyz2.shape[1]):
         shapes = f'{tuple(xyz1.shape)} and {tuple(xyz2.shape)}'
         raise ValueError(f'chamfer_distance: the sets have the shapes {shapes}, expected at least one point in each')
