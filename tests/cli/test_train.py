@@ -1,6 +1,7 @@
 """`tokennorm train`: the checkpoint and the report, resumed runs, and data or classes that do not fit."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -24,6 +25,23 @@ def test_more_ranks_than_devices(monkeypatch):
         main(['retinanet_pvt-mini_fpn', '--processes', '3'])
     with pytest.raises(SystemExit, match='--processes chooses the devices: leave out --device'):
         main(['retinanet_pvt-mini_fpn', '--processes', '2', '--device', 'cuda'])
+
+
+@pytest.mark.parametrize(('given', 'expected'), [(None, '4'), ('3', '3')])
+def test_processes_share_the_threads_unless_the_user_sets_them(given, expected, monkeypatch):
+    found = []
+    monkeypatch.setattr('torch.distributed.run.main', lambda _: found.append([os.environ[name] for name in names]))
+    monkeypatch.setattr('tokennorm.cli.train.available_cores', lambda: 2)
+    monkeypatch.setattr(torch, 'get_num_threads', lambda: 8)
+    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')
+    names = 'OMP_NUM_THREADS', 'MKL_NUM_THREADS'
+    for name in names:
+        monkeypatch.setenv(name, '')  # restored after the test
+        del os.environ[name]
+    if given:
+        os.environ['OMP_NUM_THREADS'] = given
+    main(['retinanet_pvt-mini_fpn', '--processes', '2'])
+    assert found == [[expected] * 2]
 
 
 @pytest.mark.slow

@@ -341,6 +341,25 @@ def lambdas(logit_ptr, head, GIVEN: tl.constexpr):
     return own, inter
 
 
+@triton.jit
+def statistics_of_windows(
+    first_ptr, second_ptr, position_ptr, axes_ptr, image, image_height, i, head, start, in_head, rows, columns, pool,
+    HEADS: tl.constexpr, D: tl.constexpr, VALID: tl.constexpr,
+    BLOCK_I: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """Of windows i of a column of windows: mean less the shift, variance, which rounding may leave below 0, and 1 / the
+    sums of the weights."""
+    square = tl.load(position_ptr + 3 * head)
+    linear = tl.load(position_ptr + 3 * head + 2)
+    mean, second = products(
+        first_ptr, second_ptr, start, start, columns * HEADS * D, in_head, i, square, linear,
+        tl.cdiv(image_height, pool), False, BLOCK_I, BLOCK_K, BLOCK_D,
+    )  # fmt: skip
+    scale = tl.load(axis_of(axes_ptr, image, head, rows, columns, HEADS, VALID) + i, mask=i < rows, other=0)[:, None]
+    mean = mean * scale
+    return mean, second * scale - mean * mean, scale
+
+
 # ---- Kernels
 
 
@@ -473,17 +492,12 @@ def along_y_kernel(
     channels: tl.constexpr = HEADS * D
     image, line, i, head, c, in_head = place(columns, rows, HEADS, D, BLOCK_I, BLOCK_D)
     image_height, image_width = sides_of(valid_ptr, image, height, width, VALID)
-    square = tl.load(position_ptr + 3 * head)
-    linear = tl.load(position_ptr + 3 * head + 2)
     start = (image.to(tl.int64) * rows * columns + line) * channels + c
-    mean, second = products(
-        first_ptr, second_ptr, start, start, columns * channels, in_head, i, square, linear,
-        tl.cdiv(image_height, pool), False, BLOCK_I, BLOCK_K, BLOCK_D,
+    mean, inter_var, _ = statistics_of_windows(
+        first_ptr, second_ptr, position_ptr, axes_ptr, image, image_height, i, head, start, in_head, rows, columns,
+        pool, HEADS, D, VALID, BLOCK_I, BLOCK_K, BLOCK_D,
     )  # fmt: skip
-    scale = tl.load(axis_of(axes_ptr, image, head, rows, columns, HEADS, VALID) + i, mask=i < rows, other=0)[:, None]
-    mean = mean * scale
-    var = second * scale - mean * mean
-    var = tl.where(var < 0, 0.0, var)
+    var = tl.where(inter_var < 0, 0.0, inter_var)
     mean += tl.load(shift_ptr + image * channels + c, mask=in_head, other=0)[None, :]
     mean_own, mean_inter = lambdas(mean_logit_ptr, head, mean_logit_ptr is not None)
     var_own, var_inter = lambdas(var_logit_ptr, head, True)
@@ -519,16 +533,11 @@ def gradient_kernel(
     channels: tl.constexpr = HEADS * D
     image, line, i, head, c, in_head = place(columns, rows, HEADS, D, BLOCK_I, BLOCK_D)
     image_height, image_width = sides_of(valid_ptr, image, height, width, VALID)
-    square = tl.load(position_ptr + 3 * head)
-    linear = tl.load(position_ptr + 3 * head + 2)
     start = (image.to(tl.int64) * rows * columns + line) * channels + c
-    mean, second = products(
-        first_ptr, second_ptr, start, start, columns * channels, in_head, i, square, linear,
-        tl.cdiv(image_height, pool), False, BLOCK_I, BLOCK_K, BLOCK_D,
+    mean, inter_var, scale = statistics_of_windows(
+        first_ptr, second_ptr, position_ptr, axes_ptr, image, image_height, i, head, start, in_head, rows, columns,
+        pool, HEADS, D, VALID, BLOCK_I, BLOCK_K, BLOCK_D,
     )  # fmt: skip
-    scale = tl.load(axis_of(axes_ptr, image, head, rows, columns, HEADS, VALID) + i, mask=i < rows, other=0)[:, None]
-    mean = mean * scale
-    inter_var = second * scale - mean * mean
     var = tl.where(inter_var < 0, 0.0, inter_var)
     shift = tl.load(shift_ptr + image * channels + c, mask=in_head, other=0)[None, :]
     mean_own, mean_inter = lambdas(mean_logit_ptr, head, mean_logit_ptr is not None)

@@ -62,8 +62,8 @@ def train_in_ranks(args: argparse.Namespace, argv: list[str]) -> None:
         raise UserError(f'--{kind} {ranks}: this machine has {available} {"GPUs" if kind == "gpus" else "cores"}')
     if args.device is not None:
         raise UserError(f'--{kind} chooses the devices: leave out --device')
-    for name in ('OMP_NUM_THREADS', 'MKL_NUM_THREADS'):  # mmengine asks for the second one
-        os.environ.setdefault(name, str(max(1, torch.get_num_threads() // ranks)))
+    threads = os.environ.setdefault('OMP_NUM_THREADS', str(max(1, torch.get_num_threads() // ranks)))
+    os.environ.setdefault('MKL_NUM_THREADS', threads)  # mmengine would set it to 1, and PyTorch takes this number
     try:
         processes = ['--standalone', f'--nproc_per_node={ranks}']
         torchrun([*processes, '-m', 'tokennorm', 'train', *argv, '--launcher', 'pytorch'])
