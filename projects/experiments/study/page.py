@@ -125,6 +125,7 @@ class Pages:
             corrupted=self.corrupted,
             summary=self.summary,
             control=self.control,
+            verdict=self.verdict,
             primary=self.primary,
             advice=self.advice,
             travel=self.travel,
@@ -272,6 +273,19 @@ class Pages:
                 cells.append(f'{difference.mean:+.1f}{interval}{fewer}')
             rows.append(_row([*cells, str(usual or MISSING), relative_time(self.stage(name)[2], 'DTN')]))
         return rows
+
+    def verdict(self, name: str = 'evidence/pvt_mini+pvt_mini_fair') -> list[str]:
+        """The differences of the summary's first row by the rate that their condition names."""
+
+        def said(arm: str, other: str) -> str:
+            difference = self.difference(name, arm, other)
+            return MISSING if difference is None else f'{difference.mean:+.1f} ({self._interval(difference, 1)})'
+
+        lines = []
+        for condition, dtn, local in (('at the common rate', 'DTN', 'local 1x'), ('at 20 times it', 'DTN 20x', 'local')):
+            against = f'DTN minus local norm {said(dtn, local)}'
+            lines.append(f'- {condition}: DTN {said(dtn, BASELINE)}, local norm {said(local, BASELINE)}, {against}')
+        return lines
 
     def control(self, arm: str = 'DTN 20x', other: str = 'local') -> list[str]:
         """Two arms that are as good as each other: their difference in each row of the summary that has both."""

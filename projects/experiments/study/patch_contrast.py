@@ -1,6 +1,6 @@
 """Figure of what the first norm of Dual PatchNorm leaves of flat and textured patches, by patch size and eps.
 
-    python projects/experiments/study/patch_contrast.py data/tiny_imagenet100/val --out docs/study/patch_contrast.png
+    python projects/experiments/study/patch_contrast.py data/tiny_imagenet100/val --out patch_contrast.png
 
 The norm subtracts from each patch its mean over pixels and channels and divides by sqrt(variance + eps). Two numbers
 tell what that removes: the part of the pixels' variance that lies between the means of patches, and the contrast

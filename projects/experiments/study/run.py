@@ -27,7 +27,9 @@ from tokennorm.cli.command import command
 from tokennorm.messages import UserError, user_errors
 
 HERE = Path(__file__).parent
-DOCS = HERE.parents[2] / 'docs' / 'study'
+DOCS = HERE.parents[2] / 'docs' / 'study'  # two pages of the site
+TABLES = HERE / 'pages'  # all others
+RESULTS = HERE / 'results'
 PLANS = ('cpu', 'real', 'evidence', 'norms', 'start', 'longer', 'stems')
 MAIN_PAGE = 'study.md'  # filled last, as it has the number of intervals of all pages
 
@@ -42,8 +44,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--seeds', nargs='+', type=int, metavar='SEED', help='these seeds only')
     parser.add_argument('--run', nargs=3, metavar=('STAGE', 'ARM', 'SEED'), help='train this run only, in this process')
     parser.add_argument('--score', action='store_true', help='evaluate finished runs per test image; train nothing')
-    parser.add_argument('--keep', action='store_true', help='write finished runs to docs/study/results; train nothing')
-    parser.add_argument('--pages', action='store_true', help='regenerate docs/study from docs/study/results')
+    parser.add_argument('--keep', action='store_true', help='write finished runs to projects/experiments/study/results; train nothing')
+    parser.add_argument('--pages', action='store_true', help='regenerate docs/study and the pages here from the results')
     args = parser.parse_args(argv)
     if not args.config and not args.pages:
         parser.error('expected a config or --pages')
@@ -61,7 +63,7 @@ def main(argv: list[str]) -> None:
             if args.score:
                 score_finished(study, args)
             if args.keep:
-                print(f'kept: {", ".join(map(str, keep_results(study, DOCS / "results" / study.config.stem)))}')
+                print(f'kept: {", ".join(map(str, keep_results(study, RESULTS / study.config.stem)))}')
             if args.run:
                 train_run(study, Run(args.run[0], args.run[1], int(args.run[2])))
             elif not (args.score or args.keep or args.pages):
@@ -69,7 +71,7 @@ def main(argv: list[str]) -> None:
                 prepare_data(study.data)
                 train_all(study, args)
         if args.pages:
-            print(f'written: {", ".join(path.name for path in write_pages(DOCS))}')
+            print(f'written: {", ".join(path.name for path in write_pages(DOCS, TABLES))}')
 
 
 def chosen_runs(study: Study, args: argparse.Namespace) -> list[Run]:
@@ -141,16 +143,16 @@ def _tell_of_end(study: Study, run: Run, returncode: int) -> None:
     print(f'{time.strftime("%H:%M:%S")} {run}: {list(record["curve"].values())[-1]}, {record["seconds"] / 60:.1f} min')
 
 
-def write_pages(folder: Path) -> list[Path]:
-    """Fills the pages and draws the figures of a folder from `folder/results`; returns the files."""
+def write_pages(docs: Path, tables: Path) -> list[Path]:
+    """Fills the pages of two folders from the results, and draws their figures; returns the files."""
     studies = {name: load_study(HERE / 'configs' / f'{name}.py') for name in PLANS}
-    pages = Pages(studies, folder / 'results')
-    paths = sorted(folder.glob('*.md'), key=lambda path: (path.name == MAIN_PAGE, path.name))
+    pages = Pages(studies, RESULTS)
+    paths = sorted((*docs.glob('*.md'), *tables.glob('*.md')), key=lambda path: (path.name == MAIN_PAGE, path.name))
     for path in paths:
         path.write_text(pages.fill(path.read_text(encoding='utf-8')), encoding='utf-8')
-    plot_summary(pages, folder / 'summary.png')
-    plot_curves(pages, 'evidence/pvt_mini', folder / 'curves.png')
-    return [*paths, folder / 'summary.png', folder / 'curves.png']
+    plot_summary(pages, docs / 'summary.png')
+    plot_curves(pages, 'evidence/pvt_mini', tables / 'curves.png')
+    return [*paths, docs / 'summary.png', tables / 'curves.png']
 
 
 if __name__ == '__main__':

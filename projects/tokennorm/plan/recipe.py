@@ -46,7 +46,7 @@ def choose_config(
 
     Mask R-CNN is chosen if all objects have masks that can be used. Without a `model` it is PVTv2-B2 (boxes) or Swin-T
     (masks) on a GPU; on a CPU EfficientNet-Lite0, or PVT-mini without the package of its weights. Only PVT-mini has DTN
-    by default: its pretrained weights gain AP with it (docs/study/pretrain_and_detect.md).
+    by default: its pretrained weights gain AP with it (projects/experiments/study/pages/pretrain_and_detect.md).
     """
     (objects, given, usable), stem = count_masks(splits), stem or 'plain'
     masks = 0 < usable == objects

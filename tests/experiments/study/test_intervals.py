@@ -11,7 +11,7 @@ from scipy.stats import ttest_ind
 from experiments.study.intervals import ImageError, difference_of, holm, image_error, mean_image_error
 from experiments.study.page import Pages
 from experiments.study.plan import load_study
-from experiments.study.run import DOCS, HERE
+from experiments.study.run import HERE, RESULTS, TABLES
 
 NO_IMAGE_ERROR = ImageError(0.0, (0.0, 0.0), 10_000)
 
@@ -151,7 +151,7 @@ def test_pooled_intervals_of_two_runs_exclude_zero_in_about_5_percent_of_nulls()
     ],
 )
 def test_published_intervals_agree_with_a_second_implementation(name, arm, other):
-    rows = json.loads((DOCS / 'results' / 'evidence' / f'{name}.json').read_text())
+    rows = json.loads((RESULTS / 'evidence' / f'{name}.json').read_text())
     of_arm = {one: [row for row in rows if row['arm'] == one] for one in (arm, other)}
     scores, images = [], rows[0]['scores']['images']
     for row in (*of_arm[arm], *of_arm[other]):
@@ -166,10 +166,10 @@ def test_published_intervals_agree_with_a_second_implementation(name, arm, other
     values = [end[metric] * (100 if metric.startswith('coco') else 1) for end in ends]
     runs = len(of_arm[arm])
     expected = second_interval(values[:runs], values[runs:], np.cov(scores), factor, images)
-    pages = Pages({'evidence': load_study(HERE / 'configs' / 'evidence.py')}, DOCS / 'results')
+    pages = Pages({'evidence': load_study(HERE / 'configs' / 'evidence.py')}, RESULTS)
     found = pages.difference(f'evidence/{name}', arm, other)
     assert found.interval() == pytest.approx(expected, rel=1e-9)
-    page = (DOCS / 'pretrain_and_detect.md').read_text()
+    page = (TABLES / 'pretrain_and_detect.md').read_text()
     assert f'{expected[0]:+.2f} to {expected[1]:+.2f}' in page or (arm, other) == ('local', 'DTN')
 
 

@@ -14,7 +14,7 @@ from scipy.stats import ttest_ind
 from experiments.study.page import Pages, relative_time
 from experiments.study.plan import Run, load_study
 from experiments.study.results import read_results, value_at
-from experiments.study.run import DOCS, PLANS, write_pages
+from experiments.study.run import DOCS, PLANS, RESULTS, TABLES, write_pages
 from experiments.study.scoring import pack
 from experiments.study.training import fingerprint
 from experiments.study.travel import sum_of_rates
@@ -211,7 +211,7 @@ def test_kept_runs_are_those_of_the_plan(name):
     study = load_study(DOCS.parents[1] / f'projects/experiments/study/configs/{name}.py')
     others = {
         stage
-        for stage, records in read_results(study, DOCS / 'results' / name).items()
+        for stage, records in read_results(study, RESULTS / name).items()
         for (arm, seed), record in records.items()
         if record.get('fingerprint') != fingerprint(study.run_config(Run(stage, arm, seed)))
     }
@@ -220,18 +220,18 @@ def test_kept_runs_are_those_of_the_plan(name):
 
 
 def test_published_pages_are_what_the_results_give(tmp_path):
-    folder = tmp_path / 'study'
-    shutil.copytree(DOCS, folder)
-    for path in folder.glob('*.md'):
-        text = re.sub('(<!-- begin .*? -->).*?(<!-- end -->)', r'\1\2', path.read_text(), flags=re.DOTALL)
-        path.write_text(text)
-    written = write_pages(folder)
-    for path in written:
+    copies = [tmp_path / 'docs', tmp_path / 'pages']
+    for folder, copy in zip((DOCS, TABLES), copies, strict=True):
+        shutil.copytree(folder, copy)
+        for path in copy.glob('*.md'):
+            text = re.sub('(<!-- begin .*? -->).*?(<!-- end -->)', r'\1\2', path.read_text(), flags=re.DOTALL)
+            path.write_text(text)
+    for path in write_pages(*copies):
         if path.suffix == '.md':
-            text = path.read_text()
-            assert text == (DOCS / path.name).read_text(), f'run the study with --pages to regenerate {path.name}'
-            assert all((DOCS / name).is_file() for name in re.findall(r'\]\(([\w-]+\.png)\)', text))
-    assert cv2.imread(str(folder / 'summary.png')).std() > 10
+            text, original = path.read_text(), dict(zip(copies, (DOCS, TABLES), strict=True))[path.parent] / path.name
+            assert text == original.read_text(), f'run the study with --pages to regenerate {path.name}'
+            assert all((original.parent / name).is_file() for name in re.findall(r'\]\(([\w-]+\.png)\)', text))
+    assert cv2.imread(str(copies[0] / 'summary.png')).std() > 10
 
 
 def test_times_of_two_machines_are_not_compared():
@@ -257,10 +257,10 @@ def test_plans_without_a_result_are_named(study, tmp_path):
 
 
 def test_the_pages_name_every_plan_without_a_result():
-    text = ''.join(path.read_text() for path in DOCS.glob('*.md'))
+    text = ''.join(path.read_text() for folder in (DOCS, TABLES) for path in folder.glob('*.md'))
     for name in PLANS:
         study = load_study(DOCS.parents[1] / f'projects/experiments/study/configs/{name}.py')
-        records = read_results(study, DOCS / 'results' / name)
+        records = read_results(study, RESULTS / name)
         for key, stage in study.stages.items():
             for arm in set(stage.arms) - {arm for arm, _ in records[key]}:
                 assert re.search(rf'`{name}\.py` .*\(`{key}`\) .*\b(all|{re.escape(arm)}) ?', text), (name, key, arm)
