@@ -118,7 +118,7 @@ FOOTER = """
 | `pretrain/pvt-mini*` | [pretraining](guides/pretrain.md) on a CPU | [study](study/study.md) |
 | `trial/*` | your own photographs, on a CPU | [hardware and time](get_started/train.md#hardware-and-time) |
 | `demo/retinanet_pvt-mini-dtn-dpn_fpn_shapes` | `make demo`: generated shapes | AP 47.1 |
-| `demo/retinanet_pvt-mini_fpn_shapes` | `make demo CONTROL=1`: LayerNorm, plain stem | `projects/experiments/study/pages/appendix.md` |
+| `demo/retinanet_pvt-mini_fpn_shapes` | `make demo CONTROL=1`: LayerNorm, plain stem | [study](study/study.md) |
 | `demo/retinanet_pvt-mini-dtn_fpn_bccd` | blood cells | AP 47.0 after 24 of 60 epochs |
 | `demo/retinanet_pvt-mini_fpn_bccd` | the same with LayerNorm | not measured |
 | `demo/mask-rcnn_pvt-mini_fpn_nuclei` | nuclei of cells | with DTN and DPN, 3 epochs: AP 28.2, mask AP 29.1 |

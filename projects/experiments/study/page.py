@@ -282,7 +282,8 @@ class Pages:
             return MISSING if difference is None else f'{difference.mean:+.1f} ({self._interval(difference, 1)})'
 
         lines = []
-        for condition, dtn, local in (('at the common rate', 'DTN', 'local 1x'), ('at 20 times it', 'DTN 20x', 'local')):
+        arms = {'at the common rate': ('DTN', 'local 1x'), 'at 20 times it': ('DTN 20x', 'local')}
+        for condition, (dtn, local) in arms.items():
             against = f'DTN minus local norm {said(dtn, local)}'
             lines.append(f'- {condition}: DTN {said(dtn, BASELINE)}, local norm {said(local, BASELINE)}, {against}')
         return lines

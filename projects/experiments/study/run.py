@@ -44,8 +44,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--seeds', nargs='+', type=int, metavar='SEED', help='these seeds only')
     parser.add_argument('--run', nargs=3, metavar=('STAGE', 'ARM', 'SEED'), help='train this run only, in this process')
     parser.add_argument('--score', action='store_true', help='evaluate finished runs per test image; train nothing')
-    parser.add_argument('--keep', action='store_true', help='write finished runs to projects/experiments/study/results; train nothing')
-    parser.add_argument('--pages', action='store_true', help='regenerate docs/study and the pages here from the results')
+    parser.add_argument('--keep', action='store_true', help='write finished runs to results/ here; train nothing')
+    parser.add_argument('--pages', action='store_true', help='regenerate docs/study and pages/ here from results/')
     args = parser.parse_args(argv)
     if not args.config and not args.pages:
         parser.error('expected a config or --pages')

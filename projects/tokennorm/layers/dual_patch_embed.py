@@ -28,7 +28,8 @@ class DualPatchEmbed(nn.Module):
     paper's.
 
     `statistics=True` adds what the first norm removes: a linear layer of the patch's mean in each channel and of
-    log(its deviation + 0.05), before the second norm. It is TokenNorm's too (projects/experiments/study/pages/dual_patchnorm.md).
+    log(its deviation + 0.05), before the second norm. It is TokenNorm's too
+    (projects/experiments/study/pages/dual_patchnorm.md).
 
     Args:
         in_channels: Channels of the image.
