@@ -31,7 +31,6 @@ NAME = re.compile(
     r'(?P<schedule>.+)_(?P<data>coco|in1k|in21k)'
 )
 VARIANTS = {'': 'LN', '-dtn': 'DTN', '-dpn': 'DPN', '-dtn-dpn': 'DTN+DPN'}
-COLUMNS = {'retinanet': 'RetinaNet, COCO', 'mask-rcnn': 'Mask R-CNN, COCO', None: 'ImageNet'}
 
 Entry = dict[str, Any]
 
@@ -101,37 +100,41 @@ def metrics(data: str, values: list[float]) -> list[dict[str, Any]]:
 
 HEADING = """# Model zoo
 
-`tokennorm train --data DIR` [chooses a config](guides/configs.md). This page lists all of them. This project has not
-trained on COCO or ImageNet: results on these are those of their authors.
+{count} configs; `tokennorm configs` prints them with what they are for, and `tokennorm train --data DIR` [chooses
+one](guides/configs.md). Nothing here was trained on COCO or ImageNet: results on these are their authors'.
 
-In the tables parameters are in millions. FLOPs are billions of multiply-adds for one image: whole detectors at
-800 x 1280 pixels (Mask R-CNN with 1000 proposals and 100 masks), backbones of classifiers at 224 x 224. AP is box AP,
-or box / mask AP, on COCO val2017. The column "DTN paper" has the AP, or the top-1 accuracy on ImageNet-1k, that the
-paper states. FLOPs with DTN are lower than the paper's, because P is [separable](concepts/dtn.md); the learning rate of
-0.001 on ImageNet is [the paper's 0.0005 by DeiT's rule](study/reproduction.md).
-"""
-FOOTER = """
-## Trials, demo, segmentation
+- **LN, DTN, DPN, DTN+DPN:** LayerNorm with the plain stem; DTN inside the blocks; Dual PatchNorm in the stem.
+- **h4458, h4458 DPN:** LN and DPN with the heads of DTN's PVT, (4, 4, 5, 8) instead of (1, 2, 5, 8)
+  ([why](concepts/dtn.md#options)): the control of DTN. **local:**
+  [LocalLayerNorm](concepts/normalizers.md#locallayernorm). **1xb2:** one GPU, batches of two, gradients of eight
+  accumulated.
+- **Parameters** in millions. **FLOPs** of LN and DTN in billions of multiply-adds for one image: detectors at 800 x 1280
+  pixels (Mask R-CNN with 1000 proposals and 100 masks), classifiers at 224 x 224.
+- **DTN paper:** AP on COCO val2017, box or box / mask, or top-1 accuracy on ImageNet-1k, of LN and DTN as it states them.
+- **COCO weights:** the AP of published weights that the LN config loads. Others load ImageNet weights or your
+  pretraining.
 
-| config | use it for | result |
+## Own photographs, demo, pretraining on a CPU, segmentation
+
+| configs | use them for | result |
 |---|---|---|
-| `pretrain/pvt-mini*` | [pretraining](guides/pretrain.md) on a CPU | [study](study/study.md) |
-| `trial/*` | your own photographs, on a CPU | [hardware and time](get_started/train.md#hardware-and-time) |
-| `demo/retinanet_pvt-mini-dtn-dpn_fpn_shapes` | `make demo`: generated shapes | AP 47.1 |
-| `demo/retinanet_pvt-mini_fpn_shapes` | `make demo CONTROL=1`: LayerNorm, plain stem | [study](study/study.md) |
-| `demo/retinanet_pvt-mini-dtn_fpn_bccd` | blood cells | AP 47.0 after 24 of 60 epochs |
-| `demo/retinanet_pvt-mini_fpn_bccd` | the same with LayerNorm | not measured |
-| `demo/mask-rcnn_pvt-mini_fpn_nuclei` | nuclei of cells | with DTN and DPN, 3 epochs: AP 28.2, mask AP 29.1 |
-| `segmentation/*` | [semantic segmentation](guides/migrate.md#segmentation) | not trained |
-
-## Support matrix
-
-{matrix}
-LN is LayerNorm with the plain stem, DTN replaces the norms inside the blocks, DPN is Dual PatchNorm in the stem.
-`star` is ViT-T\\*, -S\\* or -B\\* of the DTN paper; `p32` has patches of 32 x 32 pixels; `local` has
-[LocalLayerNorm](concepts/normalizers.md#locallayernorm). PVT with DTN has the heads (4, 4, 5, 8)
-([why](concepts/dtn.md#options)), PVT with LN (1, 2, 5, 8), so their difference may be one of the heads. The rows
-`h4458` have LN and DPN with DTN's heads: compare DTN and DTN+DPN with these. Other combinations are options:
+{others}
+"""
+OTHERS = {  # folders and names without a metafile: what they are for, and a result
+    'trial': ('your own photographs, on a CPU', '[what to expect](get_started/train.md#hardware-and-time)'),
+    'demo/retinanet_pvt-mini-dtn-dpn_fpn_shapes': ('`make demo`: generated images', 'AP 47.1'),
+    'demo/retinanet_pvt-mini_fpn_shapes': ('`make demo CONTROL=1`: LayerNorm, plain stem', '[study](study/study.md)'),
+    'demo/retinanet_pvt-mini-dtn_fpn_bccd': ('blood cells', 'AP 47.0 after 24 of 60 epochs'),
+    'demo/retinanet_pvt-mini_fpn_bccd': ('the same with LayerNorm', 'not measured'),
+    'demo/mask-rcnn_pvt-mini_fpn_nuclei': ('nuclei of cells', 'with DTN and DPN, 3 epochs: AP 28.2, mask AP 29.1'),
+    'pretrain': ('[pretraining](guides/pretrain.md) on a CPU', '[study](study/study.md)'),
+    'segmentation': ('[semantic segmentation](guides/migrate.md#segmentation)', 'not trained'),
+}
+FOOTER = """
+FLOPs with DTN are lower than the paper's, because P is [separable](concepts/dtn.md). The learning rate of 0.001 on
+ImageNet is [the paper's 0.0005 by DeiT's rule](study/reproduction.md). `star` is ViT-T\\*, -S\\* or -B\\* of the DTN
+paper; `p32` has patches of 32 x 32 pixels; `augreg` is big_vision's recipe, for Dual PatchNorm; `release` the recipe of
+the DTN authors' code. Other combinations are options:
 
 ```bash
 # another normalizer or stem; --init FILE for weights that fit it
@@ -142,93 +145,49 @@ LN is LayerNorm with the plain stem, DTN replaces the norms inside the blocks, D
 """
 
 
-def backbone_of(name: str) -> str:
-    """Common name of a backbone in the names of detectors (`swin-t-p4-w7`) and classifiers (`swin-tiny`): `Swin-T`."""
-    short = re.sub('-(t|s|m|l|b)(iny|mall|edium|arge|ase)', r'-\1', name.replace('-p4-w7', ''))
-    family, _, rest = short.partition('-')
-    title = {'pvt': 'PVT', 'pvtv2': 'PVTv2', 'swin': 'Swin', 'vit': 'ViT'}[family]
-    size, _, rest = rest.partition('-')
-    return f'{title}-{size.upper()}' + (f' {rest}' if rest else '')
-
-
-def support_matrix(results: dict[str, dict[str, Entry]]) -> str:
-    """The table of backbones, detectors, norms and stems that have a config."""
-    cells: dict[str, dict[str | None, list[str]]] = {}
-    for name in (name for entries in results.values() for name in entries):
-        parts = NAME.fullmatch(name)
-        other = re.search('accum|augreg|release|3x', parts['schedule'])
-        if not re.match('pvt|swin|vit', parts['backbone']) or other or parts['data'] == 'in21k':
-            continue  # third-party models, and the same models on one GPU, by another recipe or on other images
-        backbone = backbone_of(parts['backbone'].removesuffix('-local'))
-        row = cells.setdefault(backbone, {column: [] for column in COLUMNS})
-        row[parts['detector']].append('local' if '-local' in name else VARIANTS[parts['variant']])
-    text = f'| backbone | {" | ".join(COLUMNS.values())} |\n|---{"|---" * len(COLUMNS)}|\n'
-    for backbone, row in sorted(cells.items()):
-        text += f'| {backbone} | {" | ".join(", ".join(variants) for variants in row.values())} |\n'
-    return text
-
-
-def use_of(folder: str, name: str, table: int | None, pretrained: set[str]) -> str:
-    """What a config is for, in a few words.
-
-    Args:
-        folder: The folder of the config.
-        name: The name of the config.
-        table: The table of the DTN paper that has the model.
-        pretrained: Backbones with their variants, such as 'PVT-T DTN', that detectors load.
-    """
+def model_and_variant(name: str) -> tuple[str, str]:
+    """The name of a config without what its variant adds, and the variant."""
     parts = NAME.fullmatch(name)
-    variant = VARIANTS[parts['variant']]
-    if '-h4458' in name:
-        return 'the control of DTN: its heads without it'
-    if '-local' in name:
-        return 'pretraining for detectors' if folder == 'imagenet' else 'detection after pretraining'
-    if folder == 'imagenet':
-        if not re.match('pvt|swin|vit', parts['backbone']):
-            return 'a third-party model with DTN'
-        if 'release' in parts['schedule']:
-            return "the recipe of the DTN authors' code" + (': the baseline' if variant == 'LN' else '')
-        if 'augreg' in parts['schedule']:
-            return "big_vision's recipe, for Dual PatchNorm" + (': the baseline' if variant == 'LN' else '')
-        if parts['data'] == 'in21k':
-            return "ImageNet-21k, a dataset of Dual PatchNorm's paper" + (': the baseline' if variant == 'LN' else '')
-        if variant == 'LN':
-            return 'the baseline of pretraining with DTN or DPN'
-        if f'{backbone_of(parts["backbone"])} {variant}' in pretrained:
-            return f'pretraining for detectors with {variant}'
-        return f'Table {table} of the DTN paper' if table else "the ViTs of Dual PatchNorm's paper"
-    if variant != 'LN':
-        return f'detection after pretraining with {variant}'
-    published = published_detector(name)
-    aps = [f'{ap:.1f}' for ap in (published.box_ap, published.mask_ap) if ap is not None] if published else []
-    weights = 'pretrained weights' if folder == 'timm' else 'ImageNet weights'
-    if published:
-        weights = f'COCO weights (AP {" / ".join(aps)})'
-    return f'own data, {"one GPU, " if "accum" in name else ""}from {weights}'
+    variant, model = VARIANTS[parts['variant']], name.replace(f'{parts["variant"]}_', '_', 1)
+    for mark, of_mark in (('-h4458', 'h4458'), ('-local', 'local')):
+        if mark in model:
+            return model.replace(mark, ''), of_mark if variant == 'LN' else f'{of_mark} {variant}'
+    return (model.replace('1xb2-accum8-', ''), '1xb2') if 'accum' in model else (model, variant)
 
 
 def index(results: dict[str, dict[str, Entry]]) -> str:
-    """The text of docs/configs.md."""
-    detectors = [NAME.fullmatch(name) for folder in ('pvt', 'pvt_v2', 'swin', 'vit') for name in results[folder]]
-    pretrained = {f'{backbone_of(parts["backbone"])} {VARIANTS[parts["variant"]]}' for parts in detectors}
-    text = HEADING
+    """The text of docs/configs.md: a row per model, with a mark for each of its configs."""
+    configs = [path for path in (ROOT / 'configs').glob('*/*.py') if path.parent.name != '_base_']
+    others = ''
+    for key, cells in OTHERS.items():
+        names = sorted(path.stem for path in configs if key in (path.parent.name, f'{path.parent.name}/{path.stem}'))
+        links = ', '.join(f'[{name}](../configs/{key.partition("/")[0]}/{name}.py)' for name in names)
+        others += f'| {links} | {" | ".join(cells)} |\n'
+    text = HEADING.format(count=len(configs), others=others.strip())
     for folder, (title, _, _) in COLLECTIONS.items():
-        columns = ['config', 'use it for', 'parameters (M)', 'FLOPs (G)']
-        has_paper = any('paper' in entry for entry in results[folder].values())
-        columns += ['DTN paper'] if has_paper else []
+        models: dict[str, dict[str, str]] = {}
+        for name in results[folder]:
+            model, variant = model_and_variant(name)
+            models.setdefault(model, {})[variant] = name
+        paper = any('paper' in entry for entry in results[folder].values())
+        columns = ['model', 'configs', 'parameters', 'FLOPs', *(['DTN paper'] * paper)]
+        coco = {model: published_detector(model) for model in models}
+        columns += ['COCO weights'] * any(coco.values())
         text += f'\n## {title}\n\n| {" | ".join(columns)} |\n{"|---" * len(columns)}|\n'
-        for name, entry in results[folder].items():
-            parameters, flops = entry.get('parameters', 0) / 1e6, entry.get('flops', 0) / 1e9
-            values = [f'{value:.1f}' for value in entry.get('paper', ())]
-            cells = [
-                f'[{name}](../configs/{folder}/{name}.py)',
-                use_of(folder, name, entry.get('table'), pretrained),
-                f'{parameters:.1f}',
-                f'{flops:.1f}',
-                ' / '.join(values[:1] if folder == 'imagenet' else values),
-            ]
-            text += f'| {" | ".join(cells[: len(columns)])} |\n'
-    return text + FOOTER.format(matrix=support_matrix(results))
+        for model, variants in models.items():
+            entries = [results[folder][variants[one]] for one in ('LN', 'DTN') if one in variants]
+            entries = entries or [results[folder][name] for name in variants.values()][:1]
+            marks = ' '.join(f'[{one}](../configs/{folder}/{name}.py)' for one, name in variants.items())
+            cells = [f'`{model}`', marks, f'{entries[0].get("parameters", 0) / 1e6:.1f}']
+            cells.append(', '.join(f'{entry.get("flops", 0) / 1e9:.1f}' for entry in entries))
+            kept = 1 if folder == 'imagenet' else None
+            stated = [entry['paper'][:kept] for entry in entries if 'paper' in entry]
+            cells += [', '.join(' / '.join(f'{value:.1f}' for value in values) for values in stated)] * paper
+            if 'COCO weights' in columns:
+                aps = [coco[model].box_ap, coco[model].mask_ap] if coco[model] else []
+                cells.append(' / '.join(f'{ap:.1f}' for ap in aps if ap is not None))
+            text += f'| {" | ".join(cells)} |\n'
+    return text + FOOTER
 
 
 def generated(results: dict[str, dict[str, Entry]]) -> dict[Path, str]:

@@ -1,5 +1,6 @@
 """The metafiles and docs/configs.md are what tools/write_metafiles.py makes of configs/results.yml."""
 
+import re
 import runpy
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,14 @@ def test_committed_files_equal_generated_ones():
     for path, text in TOOL['generated'](results).items():
         assert path.read_text() == text, f'{path.relative_to(ROOT)}: run tools/write_metafiles.py'
     assert TOOL['results_text'](results) == (ROOT / 'configs' / 'results.yml').read_text()
+
+
+def test_the_model_zoo_links_every_config_once():
+    text = (ROOT / 'docs' / 'configs.md').read_text()
+    linked = sorted(re.findall(r'\]\(\.\./(configs/[^)]*\.py)\)', text))
+    files = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob('configs/[!_]*/*.py'))
+    assert linked == files
+    assert f'\n{len(files)} configs;' in text
 
 
 def test_the_metafiles_have_every_config():
