@@ -108,9 +108,9 @@ one](guides/configs.md). Nothing here was trained on COCO or ImageNet: results o
   ([why](concepts/dtn.md#options)): the control of DTN. **local:**
   [LocalLayerNorm](concepts/normalizers.md#locallayernorm). **1xb2:** one GPU, batches of two, gradients of eight
   accumulated.
-- **Parameters** in millions. **FLOPs** of LN and DTN in billions of multiply-adds for one image: detectors at 800 x 1280
-  pixels (Mask R-CNN with 1000 proposals and 100 masks), classifiers at 224 x 224.
-- **DTN paper:** AP on COCO val2017, box or box / mask, or top-1 accuracy on ImageNet-1k, of LN and DTN as it states them.
+- **Parameters** in millions. **FLOPs** of LN and DTN in billions of multiply-adds for one image: detectors at 800 x
+  1280 pixels (Mask R-CNN with 1000 proposals and 100 masks), classifiers at 224 x 224.
+- **DTN paper:** AP on COCO val2017, box or box / mask, or top-1 accuracy on ImageNet-1k, of LN and DTN.
 - **COCO weights:** the AP of published weights that the LN config loads. Others load ImageNet weights or your
   pretraining.
 
