@@ -19,7 +19,7 @@ from pathlib import Path
 
 from measuring import busy_programs, print_table
 
-from tokennorm.environment import limit_threads
+from tokennorm.cores import let_threads_sleep
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
         train(args)
         return
     cores = len(os.sched_getaffinity(0))
-    limit_threads()  # as the command does
+    let_threads_sleep()  # as the command does
     runs = [dict(threads=[n for n in args.threads if n <= cores], workers=args.workers[:1])]
     runs += [dict(threads=[cores], workers=[n]) for n in args.workers]
     runs += [dict(threads=[1], workers=[1], ranks=n, accumulate=max(args.ranks) // n) for n in args.ranks if n <= cores]

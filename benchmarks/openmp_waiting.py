@@ -17,8 +17,8 @@ from pathlib import Path
 
 from measuring import busy_programs, print_table
 
+from tokennorm.cores import available_cores
 from tokennorm.datasets.image_files import list_images
-from tokennorm.environment import available_cores
 
 SETTINGS = {
     'GOMP_SPINCOUNT=300000': {'GOMP_SPINCOUNT': '300000'},

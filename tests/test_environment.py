@@ -37,21 +37,6 @@ def poor_user(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(('text', 'cores'), [('150000 100000', 1), ('400000 100000', 4), ('max 100000', None)])
-def test_threads_of_a_container(text, cores, tmp_path, monkeypatch):
-    monkeypatch.setattr(environment, 'CPU_MAX', tmp_path / 'cpu.max')
-    monkeypatch.setattr(os, 'sched_getaffinity', lambda _: set(range(64)))
-    assert (environment.container_cores(), environment.available_cores()) == (None, 64)
-    environment.CPU_MAX.write_text(text)
-    assert (environment.container_cores(), environment.available_cores()) == (cores, cores or 64)
-    monkeypatch.delenv('OMP_NUM_THREADS', raising=False)
-    environment.limit_threads()
-    assert os.environ.get('OMP_NUM_THREADS') == (cores and str(cores))
-    monkeypatch.setenv('OMP_NUM_THREADS', '7')
-    environment.limit_threads()
-    assert os.environ['OMP_NUM_THREADS'] == '7'
-
-
 def test_a_user_without_a_name_gets_one(poor_user):
     text = environment.settle_user()
     folder = f'{poor_user}/tokennorm-{os.getuid()}'

@@ -10,7 +10,6 @@ import sys
 import warnings
 from contextlib import redirect_stdout
 from importlib import metadata
-from pathlib import Path
 
 from tokennorm.fast_imports import fast_imports
 from tokennorm.files import can_write, home_directory, temporary_directory
@@ -25,27 +24,12 @@ PACKAGES = ('torch', 'torchvision', *FORKS, 'timm', 'einops')  # their names in 
 OPTIONAL = ('hotcoco', 'jinja2', 'onnx', 'onnxruntime', 'onnxscript', 'openvino', 'supervision', 'trackers')
 MAKE_ENV = 'make env' if sys.prefix == sys.base_prefix else f'make env VENV={shlex.quote(sys.prefix)}'
 
-CPU_MAX = Path('/sys/fs/cgroup/cpu.max')  # microseconds of processor time in a period, and the period
-
 
 class Fault(RuntimeError):
     """A fault of the environment, and the command that fixes it."""
 
     def __init__(self, problem: str, fix: str) -> None:
         super().__init__(f'{problem}\nFix it with\n  {fix}')
-
-
-def limit_threads() -> None:
-    """Has OpenMP's threads sleep after about 50 us of waiting, and be as few as a container has processor time for.
-
-    By default they spin for long. Where another program has the cores, each parallel operation then waits for threads
-    that the spinning ones keep from running. What the user has set stays. It has an effect only before PyTorch is
-    imported.
-    """
-    if (cores := container_cores()) is not None:
-        os.environ.setdefault('OMP_NUM_THREADS', str(cores))
-    if not {'GOMP_SPINCOUNT', 'OMP_WAIT_POLICY'} & os.environ.keys():
-        os.environ['GOMP_SPINCOUNT'] = '1000'
 
 
 def settle_user() -> str:
@@ -94,24 +78,6 @@ def remedy_of_import(error: BaseException) -> str:
             return _REMEDIES[found.errno]
         found = found.__cause__ or found.__context__
     return ''
-
-
-def available_cores() -> int:
-    """Returns the number of logical cores that this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
-    return min(cores, container_cores() or cores)
-
-
-def container_cores() -> int | None:
-    """Returns how many cores' time a container has, such as of `docker run --cpus 2`; None without a limit.
-
-    PyTorch and onnxruntime would take a thread for each core of the machine.
-    """
-    try:
-        quota, period = CPU_MAX.read_text(encoding='ascii').split()
-        return max(1, int(quota) // int(period))
-    except (OSError, ValueError):  # no such file, or `max`
-        return None
 
 
 def version_of(distribution: str) -> str:

@@ -13,6 +13,7 @@ from tests.helpers.commands import tool
 from tests.helpers.scalars import logged
 from tests.helpers.trained import CONFIG, few, options
 from tokennorm.cli.train import main
+from tokennorm.cores import THREADS
 
 
 def test_more_ranks_than_devices(monkeypatch):
@@ -27,21 +28,29 @@ def test_more_ranks_than_devices(monkeypatch):
         main(['retinanet_pvt-mini_fpn', '--processes', '2', '--device', 'cuda'])
 
 
-@pytest.mark.parametrize(('given', 'expected'), [(None, '4'), ('3', '3')])
-def test_processes_share_the_threads_unless_the_user_sets_them(given, expected, monkeypatch):
-    found = []
-    monkeypatch.setattr('torch.distributed.run.main', lambda _: found.append([os.environ[name] for name in names]))
-    monkeypatch.setattr('tokennorm.cli.train.available_cores', lambda: 2)
-    monkeypatch.setattr(torch, 'get_num_threads', lambda: 8)
-    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')
-    names = 'OMP_NUM_THREADS', 'MKL_NUM_THREADS'
-    for name in names:
+@pytest.mark.parametrize('container', [None, 4])
+@pytest.mark.parametrize(
+    ('given', 'expected'),
+    [
+        ({}, None),
+        (dict(OMP_NUM_THREADS='3'), ['3', '3']),
+        (dict(MKL_NUM_THREADS='3'), ['3', '3']),
+        (dict(OMP_NUM_THREADS='3', MKL_NUM_THREADS='5'), ['3', '5']),
+    ],
+)
+def test_ranks_share_the_threads_unless_the_user_sets_them(given, expected, container, monkeypatch):
+    found, threads = [], [8]
+    monkeypatch.setattr('torch.distributed.run.main', lambda _: found.append([os.environ[name] for name in THREADS]))
+    monkeypatch.setattr(torch.cuda, 'device_count', lambda: 2)
+    monkeypatch.setattr('tokennorm.cores.container_cores', lambda: container)
+    monkeypatch.setattr(torch, 'get_num_threads', lambda: threads[-1])
+    monkeypatch.setattr(torch, 'set_num_threads', threads.append)
+    for name in THREADS:
         monkeypatch.setenv(name, '')  # restored after the test
         del os.environ[name]
-    if given:
-        os.environ['OMP_NUM_THREADS'] = given
-    main(['retinanet_pvt-mini_fpn', '--processes', '2'])
-    assert found == [[expected] * 2]
+    os.environ.update(given)
+    main(['retinanet_pvt-mini_fpn', '--gpus', '2'])
+    assert found == [expected or [str((container or 8) // 2)] * 2]
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from torch import nn
 
 from tests.helpers import toy_training as toys
 from tokennorm.checkpoints import Checkpoint
+from tokennorm.cores import OtherPrograms
 from tokennorm.engine import runner as runner_module
 from tokennorm.engine.hooks.summary import SummaryHook
 from tokennorm.engine.runner import (
@@ -110,7 +111,8 @@ def test_a_hook_that_refuses_its_arguments_ends_in_one_line(tmp_path):
     cfg = toys.config(tmp_path, train_cfg=dict(toys.EPOCHS, val_begin=3))
     cfg.custom_hooks = [dict(type='EMAHook', begin_epoch=9)]
     runner = build_runner(cfg, ('train', 'val'))
-    assert dict(SummaryHook([], '')._rows(runner))['validation'].endswith('after every 2 epochs, from epoch 3')
+    rows = dict(SummaryHook([], '', OtherPrograms())._rows(runner))
+    assert rows['validation'].endswith('after every 2 epochs, from epoch 3')
     with pytest.raises(UserError, match=r'the config cannot be used: self.begin_epoch should be smaller'):
         run(runner, '')
 

@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 from tokennorm import fast_imports
 from tokennorm.commands.result import Result
 from tokennorm.console import prepare_streams, say, visible
-from tokennorm.environment import OPTIONAL, PACKAGES, PIP, Fault, limit_threads
+from tokennorm.cores import let_threads_sleep
+from tokennorm.environment import OPTIONAL, PACKAGES, PIP, Fault
 from tokennorm.files import as_json, in_home
 from tokennorm.messages import IncompleteWarning, UserError, did_you_mean
 from tokennorm.ranks import is_first_process
@@ -140,7 +141,7 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
         argv = sys.argv[1:] if argv is None else argv
         shows_traceback = _FLAG in argv or os.environ.get(_VARIABLE) == '1'
         prepare_streams()
-        limit_threads()
+        let_threads_sleep()
         fast_imports.is_program = True
         try:
             quiet = redirect_stdout(sys.stderr) if '--json' in argv else nullcontext()

@@ -12,7 +12,7 @@ from dataclasses import fields
 from tokennorm.cli.arguments import add_options_argument, add_training_options, add_work_dir
 from tokennorm.cli.command import Parser, add_json, command, show
 from tokennorm.commands.train import train_with
-from tokennorm.environment import available_cores
+from tokennorm.cores import THREADS, available_cores, chosen_threads, limit_threads
 from tokennorm.messages import UserError
 from tokennorm.plan.options import TrainOptions
 
@@ -62,8 +62,11 @@ def train_in_ranks(args: argparse.Namespace, argv: list[str]) -> None:
         raise UserError(f'--{kind} {ranks}: this machine has {available} {"GPUs" if kind == "gpus" else "cores"}')
     if args.device is not None:
         raise UserError(f'--{kind} chooses the devices: leave out --device')
-    threads = os.environ.setdefault('OMP_NUM_THREADS', str(max(1, torch.get_num_threads() // ranks)))
-    os.environ.setdefault('MKL_NUM_THREADS', threads)  # mmengine would set it to 1, and PyTorch takes this number
+    if (threads := chosen_threads()) is None:
+        limit_threads()
+        threads = str(max(1, torch.get_num_threads() // ranks))
+    for name in THREADS:  # mmengine would set that of MKL to 1, and PyTorch takes this number
+        os.environ[name] = os.environ.get(name) or threads
     try:
         processes = ['--standalone', f'--nproc_per_node={ranks}']
         torchrun([*processes, '-m', 'tokennorm', 'train', *argv, '--launcher', 'pytorch'])

@@ -2,7 +2,8 @@
 
 import sys
 
-from tokennorm.environment import Fault, check_mmcv_ops, import_mmdet, limit_threads, remedy_of_import, settle_user
+from tokennorm.cores import let_threads_sleep, limit_threads
+from tokennorm.environment import Fault, check_mmcv_ops, import_mmdet, remedy_of_import, settle_user
 from tokennorm.messages import UserError
 from tokennorm.ranks import print_once
 
@@ -11,7 +12,8 @@ IMPORTING = 'Importing PyTorch and OpenMMLab ...'
 
 def import_openmmlab() -> None:
     """Imports PyTorch and mmdet, and announces it the first time."""
-    limit_threads()
+    let_threads_sleep()
+    is_new = 'torch' not in sys.modules  # otherwise the program that has imported it has set its threads
     if note := settle_user():
         print_once(note)
     if 'mmdet.apis' not in sys.modules:
@@ -19,6 +21,8 @@ def import_openmmlab() -> None:
     try:
         check_mmcv_ops()
         import_mmdet()
+        if is_new:
+            limit_threads()
     except Fault:
         raise
     except Exception as error:

@@ -4,6 +4,7 @@ import torch
 from mmengine.runner import Runner
 
 from tokennorm.config.tree import is_classifier
+from tokennorm.cores import OtherPrograms
 from tokennorm.datasets.finding import find_splits
 from tokennorm.engine.distributed import end_together, use_device
 from tokennorm.engine.hooks.summary import SummaryHook
@@ -33,6 +34,7 @@ SPLITS = ('train', 'val')
 
 def run_training(options: TrainOptions) -> Runner:
     """Trains with checked options, and returns the runner."""
+    others = OtherPrograms()
     if options.device is not None:
         use_device(options.device)
     with judging(Findings(options.allow, options.strict)) as findings:
@@ -40,7 +42,7 @@ def run_training(options: TrainOptions) -> Runner:
         findings.show()
         with locked_work_dir(plan.cfg.work_dir):
             runner = build_runner(plan.cfg, SPLITS, weights.checkpoint)
-            runner.register_hook(SummaryHook(*fit_to_training(runner, plan, options)))
+            runner.register_hook(SummaryHook(*fit_to_training(runner, plan, options), others))
             verify('schedule', Built.of(runner, ('train',)))
             run(runner, how_to_continue='--resume continues from the latest.')
     end_together(runner)

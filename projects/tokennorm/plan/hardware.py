@@ -7,7 +7,7 @@ from mmengine.config import Config
 from mmengine.device import get_device
 
 from tokennorm.config.tree import is_classifier, loaders
-from tokennorm.environment import available_cores
+from tokennorm.cores import available_cores
 from tokennorm.messages import UserError
 from tokennorm.registry import type_name
 

@@ -1,10 +1,12 @@
 """The summary of a training run: its data, its image size and its intervals."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
 from mmengine.dataset import BaseDataset, RepeatDataset
 
+from tokennorm.engine.hooks import summary
 from tokennorm.engine.hooks.summary import describe_data, describe_threads, evaluated_size
 from tokennorm.plan.schedule import every
 
@@ -44,9 +46,29 @@ def test_the_size_is_that_of_the_last_step_that_resizes(steps, size):
     assert evaluated_size(object()) is None
 
 
-def test_threads_are_those_of_each_process():
-    assert describe_threads(2, 1) == '2; OMP_NUM_THREADS sets another number'
-    assert describe_threads(1, 2) == '1 in each of 2 processes; OMP_NUM_THREADS sets another number'
+@pytest.mark.parametrize(
+    ('threads', 'others', 'chosen', 'faster'),
+    [
+        (2, 0.0, None, None),
+        (2, 0.45, None, None),
+        (2, 1.0, None, 1),
+        (2, 3.0, None, 1),
+        (2, 1.0, '2', None),  # the user's
+        (1, 2.0, None, None),  # no fewer
+        (8, 1.1, None, 7),
+        (4, 3.0, None, None),  # four of eight cores, as in a container or with two hyper-threads per core
+        (4, 5.6, None, 2),
+    ],
+)
+def test_fewer_threads_are_named_where_other_programs_run(monkeypatch, threads, others, chosen, faster):
+    monkeypatch.setattr(summary, 'logical_cores', lambda: 2 if threads < 4 else 8)
+    monkeypatch.setattr(summary, 'chosen_threads', lambda: chosen)
+    text = describe_threads(threads, 1, others)
+    assert text.startswith(f'{threads}; ')
+    found = re.search(r'so (\d+) would be faster: OMP_NUM_THREADS=(\d+) tokennorm train', text)
+    assert (found and found.groups()) == (faster and (str(faster),) * 2)
+    assert 'OMP_NUM_THREADS' in text
+    assert describe_threads(1, 2, others) == '1 in each of 2 processes; OMP_NUM_THREADS sets another number'
 
 
 def test_intervals_in_words():

@@ -12,6 +12,7 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from tokennorm.checkpoints.reading import common_meta
 from tokennorm.config.tree import evaluators, innermost_datasets
+from tokennorm.cores import OtherPrograms, chosen_threads, logical_cores
 from tokennorm.engine.resume.schedule import follows_command
 from tokennorm.environment import check_mmcv_ops
 from tokennorm.plan.schedule import every, images_per_step
@@ -23,8 +24,8 @@ class SummaryHook(Hook):
 
     priority = 'LOWEST'
 
-    def __init__(self, schedule: Sequence[str], lr: str) -> None:
-        self.schedule, self.lr = schedule, lr
+    def __init__(self, schedule: Sequence[str], lr: str, others: OtherPrograms) -> None:
+        self.schedule, self.lr, self.others = schedule, lr, others
 
     def before_train(self, runner: Runner) -> None:
         lines = [f'    {name:<14} {text}' for name, text in self._rows(runner) if text]
@@ -47,7 +48,7 @@ class SummaryHook(Hook):
         batch = images_per_step(runner)
         yield 'batch', f'{batch} {"image" if batch == 1 else "images"} per step'
         if get_device() == 'cpu':
-            yield 'threads', describe_threads(torch.get_num_threads(), get_world_size())
+            yield 'threads', describe_threads(torch.get_num_threads(), get_world_size(), self.others.cores())
         lines, rate = self.schedule, self.lr
         if runner.iter and follows_command(runner):
             rate = f'{max(group["lr"] for group in runner.optim_wrapper.optimizer.param_groups):.4g}'
@@ -68,10 +69,15 @@ class SummaryHook(Hook):
         yield 'log, config', runner.log_dir
 
 
-def describe_threads(threads: int, processes: int) -> str:
-    """Returns how many threads compute, for a run on a CPU."""
-    each = '' if processes == 1 else f' in each of {processes} processes'
-    return f'{threads}{each}; OMP_NUM_THREADS sets another number'
+def describe_threads(threads: int, processes: int, others: float) -> str:
+    """Returns how many threads compute, for a run on a CPU; `others` is the cores that other programs keep busy."""
+    if processes > 1:
+        return f'{threads} in each of {processes} processes; OMP_NUM_THREADS sets another number'
+    free = max(1, round(logical_cores() - others))  # threads wait for each other in each operation
+    if free < threads and chosen_threads() is None:
+        busy = f'other programs keep {others:.1f} of {logical_cores()} cores busy'
+        return f'{threads}; {busy}, so {free} would be faster: OMP_NUM_THREADS={free} tokennorm train ...'
+    return f'{threads}; OMP_NUM_THREADS sets another number'
 
 
 def evaluated_size(dataset: Any) -> int | None:
