@@ -8,6 +8,7 @@ from importlib import import_module
 import pytest
 import torch
 
+from tests.helpers.code_of import own_code
 from tokennorm import fast_imports
 from tokennorm.cli.command import Parser, command
 from tokennorm.commands.importing import import_openmmlab
@@ -44,7 +45,7 @@ def test_imports_of_a_command_are_those_of_a_program(monkeypatch):
 
 def test_a_missing_package_is_one_line(monkeypatch):
     def imports(name):
-        return command(lambda argv: import_module(name))
+        return command(own_code('import_module(name)', import_module=import_module, name=name))
 
     monkeypatch.setitem(sys.modules, 'mmdet', None)
     with pytest.raises(SystemExit, match=r'^error: .*mmdet.*; `python -m tokennorm.cli.check_env` prints the command'):
@@ -64,7 +65,7 @@ def test_packages_that_do_not_fit_each_other_are_one_line(monkeypatch):
 
 def test_a_fault_of_the_program_has_a_traceback_and_asks_to_report_it(capsys):
     with pytest.raises(SystemExit, match=r'^error: this is a fault of TokenNorm, .* please report it'):
-        command(lambda argv: [][1])([])
+        command(own_code('[][1]'))([])
     assert 'IndexError: list index out of range' in capsys.readouterr().err
 
 
@@ -89,11 +90,8 @@ def test_a_fault_of_the_program_has_a_traceback_and_asks_to_report_it(capsys):
     ],
 )  # fmt: skip
 def test_what_the_machine_lacks_is_not_called_a_fault(error, line):
-    def fails(argv):
-        raise error
-
     with pytest.raises(SystemExit, match=f'^error: {line}'):
-        command(fails)([])
+        command(own_code('raise error', error=error))([])
 
 
 class Killed(torch.utils.data.Dataset):

@@ -13,6 +13,7 @@ from inspect import signature
 from typing import Any, NoReturn
 
 from tokennorm import fast_imports
+from tokennorm.cli.faults import verdict, way_out
 from tokennorm.commands.result import Result
 from tokennorm.console import prepare_streams, say, visible
 from tokennorm.cores import let_threads_sleep
@@ -24,7 +25,6 @@ from tokennorm.ranks import is_first_process
 _FLAG = '--traceback'
 _VARIABLE = 'TOKENNORM_TRACEBACK'
 _DIGITS = re.compile(r'(\d{12})\d{30,}')  # of a number that a message need not repeat
-_REPORT = 'error: this is a fault of TokenNorm, not of yours; please report it with the command and the lines above'
 _SMALLER = 'lower --batch-size or --image-size'
 _SHARED = 'give the container more shared memory (docker run --shm-size=8g), or use --workers 0'
 _ADVICE = {  # for what the machine or the environment lacks, by a part of the message
@@ -160,12 +160,16 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
         except KeyboardInterrupt as interrupt:
             raise SystemExit(_error_line(f'\n{interrupt or "Interrupted."}')) from None
         except Exception as error:
-            if text := _with_advice(error):
+            if text := _with_advice(error) or way_out(error):
                 _end_with_one_line(UserError(text), shows_traceback)
-            _print_traceback(error)
-            raise SystemExit(_REPORT) from error
+            _end_unexpectedly(error)
 
     return wrapped
+
+
+def _end_unexpectedly(error: Exception) -> NoReturn:
+    _print_traceback(error)
+    raise SystemExit(_error_line(f'error: {verdict(error)}')) from error
 
 
 def _print_traceback(error: BaseException) -> None:
@@ -187,8 +191,7 @@ def _end_with_one_line(error: UserError | Fault | ImportError | SystemExit, show
     if isinstance(error, ImportError) and not isinstance(error, UserError):
         package = str(error.name).partition('.')[0]
         if package not in (*PACKAGES, *OPTIONAL, 'cv2', 'yaml'):
-            _print_traceback(error)
-            raise SystemExit(_REPORT) from error
+            _end_unexpectedly(error)
         if package in OPTIONAL:
             line += f'; `{PIP} install {package}`'
         else:
