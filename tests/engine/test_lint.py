@@ -55,14 +55,36 @@ WITH_DATA = [
 )  # fmt: skip
 def test_a_config_is_judged_without_training(write, base, lines, codes, absent, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # without the data that `make demo` leaves in the repository
-    found, left_out = lint(write(base, *lines))
+    found, without, left_out = lint(write(base, *lines))
     assert {one.code for one in found} == codes
-    assert absent is None or left_out == absent
+    assert absent is None or without == absent
+    assert {'no-batch', 'endless-warm-up', 'partial-weights'} <= set(left_out)
+    assert ('lost-objects' in left_out) == ('train' in without)
+    assert not {'head-classes', 'unread-entry', 'late-stages'} & set(left_out)
 
 
 def test_what_cannot_be_built_is_one_line(write):
     with pytest.raises(UserError, match=r'there is no such model \(did you mean RetinaHead\?\)'):
         lint(write(MMDET, "model = dict(bbox_head=dict(type='RetinaHeda'))"))
+
+
+def test_an_evaluator_of_other_images_is_found_in_each_class(write, demo_data):
+    """Both `CocoMetric`s, of which mmdet's keeps no name of its file, alone and second in a list."""
+    train = f"dict(type='{{}}', ann_file='{demo_data}/annotations/train.json')"
+    val = train.replace('train.json', 'val.json')
+    slips = [f'val_evaluator = {train}', f'val_evaluator = [{val}, {train}]']
+    for kind in ('mmdet.CocoMetric', 'tokennorm.CocoMetric'):
+        for slip in slips:
+            lines = [*WITH_DATA[:3], slip.replace('{}', kind), WITH_DATA[-1]]
+            found, _, _ = lint(write(CONFIG, *lines))
+            assert [one.code for one in found.of('error')] == ['evaluator-images'], (kind, slip)
+            assert 'train.json' in str(found.of('error')[0])
+
+
+def test_an_optimizer_that_cannot_be_built_is_one_line(write):
+    wrong = "optim_wrapper = dict(optimizer=dict(type='AdamX'), paramwise_cfg=dict(norm_decay_mult=0))"
+    with pytest.raises(UserError, match=r"type='AdamX': there is no such optimizer"):
+        lint(write(MMDET, wrong))
 
 
 def test_the_command_prints_findings_and_fails_on_errors(write, capfd):
@@ -71,6 +93,7 @@ def test_the_command_prints_findings_and_fails_on_errors(write, capfd):
         check([path])
     out = capfd.readouterr().out
     assert 'note: the data of train, val, test is not on this machine' in out
+    assert 'note: not applied, as they need data, a training run or a checkpoint: ' in out
     assert 'ERROR: model.bbox_head.num_classes=3: the data of train has 80 classes' in out
     check([path, '--allow', 'head-classes', '--json'])
     found = json.loads(capfd.readouterr().out)['findings']

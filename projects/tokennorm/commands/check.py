@@ -24,6 +24,7 @@ class CheckResult(Result):
     splits: Mapping[str, Mapping[str, Any]]  #: source and counts per split; empty for a config
     sheets: Mapping[str, Path]  #: contact sheet per split; empty for a config, and where there are errors
     without_data: Sequence[str]  #: splits of a config whose data is not on this machine
+    not_applied: Sequence[str]  #: codes of the rules about recipes that a config alone does not decide
 
     @property
     def ok(self) -> bool:
@@ -107,11 +108,13 @@ def _check_config(name: str, allow: Sequence[str], strict: bool) -> CheckResult:
     import_openmmlab()
     from tokennorm.engine.lint import lint
 
-    found, absent = lint(name, tuple(allow), strict)
+    found, absent, left_out = lint(name, tuple(allow), strict)
     lines = []
     if absent:
-        lines.append(f'note: the data of {", ".join(absent)} is not on this machine; its rules are left out')
-    return _result(found, without_data=absent, lines=[*lines, found.text() or 'No problems found.'])
+        lines.append(f'note: the data of {", ".join(absent)} is not on this machine')
+    lines.append(f'note: not applied, as they need data, a training run or a checkpoint: {", ".join(left_out)}')
+    lines.append(found.text() or 'No problems found.')
+    return _result(found, without_data=absent, not_applied=left_out, lines=lines)
 
 
 def _result(found: Findings, **values: Any) -> CheckResult:
@@ -120,5 +123,5 @@ def _result(found: Findings, **values: Any) -> CheckResult:
         errors=tuple(str(one) for one in found if one.severity == 'error' and one.rule.about != 'masks'),
         warnings=tuple(str(one) for one in found if one.severity == 'warning'),
         mask_errors=tuple(str(one) for one in found if one.severity == 'error' and one.rule.about == 'masks'),
-        **dict(splits={}, sheets={}, without_data=()) | values,
+        **dict(splits={}, sheets={}, without_data=(), not_applied=()) | values,
     )

@@ -13,10 +13,11 @@ from mmengine.visualization import Visualizer
 from tokennorm.config.build_errors import build_errors
 from tokennorm.config.reading import read_config
 from tokennorm.config.tree import evaluators, walk
-from tokennorm.engine.rules import Built, judge
-from tokennorm.engine.rules.built import as_list
+from tokennorm.engine.rules import RULES, Built, judge
+from tokennorm.engine.rules.built import Phase, as_list
 from tokennorm.engine.rules.data import annotation_files
 from tokennorm.findings import Findings, judging
+from tokennorm.findings.training_rules import TRAINING_RULES
 from tokennorm.messages import user_errors
 from tokennorm.plan.data import limit_detections
 from tokennorm.registry import arguments_of
@@ -24,8 +25,8 @@ from tokennorm.registry import arguments_of
 SPLITS = ('train', 'val', 'test')
 
 
-def lint(name: str | Path, allow: tuple[str, ...] = (), strict: bool = False) -> tuple[Findings, list[str]]:
-    """Returns the findings of a config, and the splits whose data is not on this machine, which are left out.
+def lint(name: str | Path, allow: tuple[str, ...] = (), strict: bool = False) -> tuple[Findings, list[str], list[str]]:
+    """Returns the findings of a config, the splits whose data is not on this machine, and the rules left out.
 
     No file is written, and no weights are read, but those that a class loads when it is built, such as a teacher's.
 
@@ -37,16 +38,19 @@ def lint(name: str | Path, allow: tuple[str, ...] = (), strict: bool = False) ->
         findings.allow(cfg.get('allow') or ())
         init_default_scope(cfg.get('default_scope') or 'mmengine')
         there = [split for split in SPLITS if cfg.get(f'{split}_dataloader') and _is_there(cfg, split)]
+        phases: list[Phase] = ['config', 'built', *(['samples'] if 'train' in there else [])]
         judge('config', Built(cfg, there))
         with (
             user_errors(OSError, where='the config cannot be built without its files: '),
             build_errors('it cannot be used'),
         ):
             built = build_parts(cfg, there)
-        judge('built', built)
-        if 'train' in there:
-            judge('samples', built)
-    return findings, [split for split in SPLITS if cfg.get(f'{split}_dataloader') and split not in there]
+        with build_errors():  # of the optimizer
+            for phase in phases[1:]:
+                judge(phase, built)
+    applied = {'unread-entry', *(code for phase, code, _ in RULES if phase in phases)}  # of what reads configs
+    left_out = [rule.code for rule in TRAINING_RULES if rule.code not in applied]
+    return findings, [split for split in SPLITS if cfg.get(f'{split}_dataloader') and split not in there], left_out
 
 
 def _is_there(cfg: Config, split: str) -> bool:

@@ -18,9 +18,9 @@ from tokennorm.config.noting import Noting
 from tokennorm.engine.distributed import unwrapped
 from tokennorm.findings import current, reports
 
-# Of a config for --data; of any config before it is built; of what was built, and its samples; of a checkpoint; of the
-# schedule that was fitted to training; of a detector that is exported.
-Phase = Literal['own data', 'config', 'built', 'samples', 'checkpoint', 'schedule', 'export']
+# Of a config for --data; of any config before it is built; of what was built, its samples and its loops; of a
+# checkpoint; of the schedule that was fitted to training; of a detector that is exported.
+Phase = Literal['own data', 'config', 'built', 'samples', 'loops', 'checkpoint', 'schedule', 'export']
 Lines = Iterator[tuple[Any, ...]]  # arguments of `reports` after the code: a place, a text, and what is affected
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import cycle, islice
+from itertools import cycle, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from mmdet.datasets import CocoDataset
 from mmdet.registry import DATASETS
 from mmengine.fileio import list_from_file
 
-from tokennorm.config.tree import innermost_datasets
+from tokennorm.config.tree import evaluators, innermost_datasets
 from tokennorm.datasets.coco.folder import read_coco_file
 from tokennorm.engine.resume.random_state import preserved_generators
 from tokennorm.engine.rules.built import Built, Lines, rule
@@ -144,11 +144,13 @@ def _images(dataset: Any) -> list[tuple[Any, str]]:
 @rule('built', 'evaluator-images')
 def _(built: Built) -> Lines:
     for split, dataset in built.data.items():
-        for metric in built.metrics.get(split, ()):
+        metrics = zip_longest(built.metrics.get(split, ()), evaluators(built.cfg, split), fillvalue={})
+        for metric, given in metrics:  # mmdet's do not keep the name of their file
             if (api := getattr(metric, '_coco_api', None)) is not None:
                 listed = {(key, Path(str(image.get('file_name'))).name) for key, image in api.imgs.items()}
                 if others := [name for key, name in _images(dataset) if (key, name) not in listed]:
-                    text = f'{metric.ann_file} does not list images that {split}_dataloader reads, or with other ids'
+                    file = given.get('ann_file') or 'its file'
+                    text = f'{file} does not list images that {split}_dataloader reads, or with other ids'
                     yield f'{split}_evaluator', text, others
 
 

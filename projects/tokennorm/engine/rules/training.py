@@ -109,7 +109,7 @@ def _(built: Built) -> Lines:
 # ---- loops and schedules
 
 
-@rule('built', 'no-batch')
+@rule('loops', 'no-batch')
 def _(built: Built) -> Lines:
     if 'train' in built.loops and not len(loader := built.loops['train'].dataloader):
         batch = loader.batch_sampler.batch_size
