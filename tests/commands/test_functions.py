@@ -21,7 +21,7 @@ from tokennorm.pixels import CV_LOG
 
 NAMES = ('benchmark', 'check', 'compare', 'predict', 'publish', 'split', 'test', 'train')
 FUNCTIONS = dict({name: getattr(tokennorm, name) for name in NAMES}, export=export)
-OF_A_SHELL = {'help', 'traceback', 'json', 'gpus', 'processes'}  # the last two start other processes
+OF_A_SHELL = {'help', 'traceback', 'json', 'gpus'}  # the last one starts other processes
 
 
 class Found(BaseException):
@@ -182,6 +182,7 @@ def test_check_of_a_config(capfd):
     result = tokennorm.check('retinanet_pvt-t_fpn_1x_coco')
     assert result.as_dict() == said
     assert said['without_data'] == ['train', 'val', 'test']
+    assert 'no-batch' in said['not_applied']
 
 
 def test_split(coco, two, capfd):

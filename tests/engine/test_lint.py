@@ -68,17 +68,20 @@ def test_what_cannot_be_built_is_one_line(write):
         lint(write(MMDET, "model = dict(bbox_head=dict(type='RetinaHeda'))"))
 
 
-def test_an_evaluator_of_other_images_is_found_in_each_class(write, demo_data):
-    """Both `CocoMetric`s, of which mmdet's keeps no name of its file, alone and second in a list."""
-    train = f"dict(type='{{}}', ann_file='{demo_data}/annotations/train.json')"
-    val = train.replace('train.json', 'val.json')
-    slips = [f'val_evaluator = {train}', f'val_evaluator = [{val}, {train}]']
-    for kind in ('mmdet.CocoMetric', 'tokennorm.CocoMetric'):
-        for slip in slips:
-            lines = [*WITH_DATA[:3], slip.replace('{}', kind), WITH_DATA[-1]]
-            found, _, _ = lint(write(CONFIG, *lines))
-            assert [one.code for one in found.of('error')] == ['evaluator-images'], (kind, slip)
-            assert 'train.json' in str(found.of('error')[0])
+@pytest.mark.parametrize('kind', ['mmdet.CocoMetric', 'tokennorm.CocoMetric'])
+def test_an_evaluator_of_other_images_is_found_in_each_class(write, demo_data, tmp_path, kind):
+    """mmdet's keeps no name of its file. It may be alone or second in a list."""
+    file, other = demo_data / 'annotations' / 'val.json', tmp_path / 'other.json'
+    other.write_text(file.read_text().replace('.jpg', '_2.jpg'))
+    right, slip = (f"dict(_delete_=True, type='{kind}', ann_file='{path}')" for path in (file, other))
+    many = (
+        f"val_evaluator = dict(_delete_=True, type='MultiDatasetsEvaluator', metrics=[{slip}], dataset_prefixes=['a'])"
+    )
+    many = many.replace('[dict(_delete_=True, ', '[dict(')
+    for line in (many, f'val_evaluator = {slip}', f'val_evaluator = [{right}, {slip}]'.replace('_delete_=True, ', '')):
+        found, _, _ = lint(write(CONFIG, *WITH_DATA[:3], line, WITH_DATA[-1]))
+        assert [one.code for one in found.of('error')] == ['evaluator-images'], line
+        assert f'{other} does not list' in str(found.of('error')[0])
 
 
 def test_an_optimizer_that_cannot_be_built_is_one_line(write):

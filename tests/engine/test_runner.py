@@ -14,6 +14,7 @@ from torch import nn
 
 from tests.helpers import toy_training as toys
 from tokennorm.checkpoints import Checkpoint
+from tokennorm.cli.command import command
 from tokennorm.cores import OtherPrograms
 from tokennorm.engine import runner as runner_module
 from tokennorm.engine.hooks.summary import SummaryHook
@@ -127,3 +128,20 @@ def test_the_log_file_takes_every_character(tmp_path):
     runner.logger.info('größe 红色 \udce9.jpg')
     text = Path(handler.baseFilename).read_text(encoding='utf-8')
     assert 'größe 红色 \\udce9.jpg' in text
+
+
+@pytest.mark.parametrize(
+    ('free', 'line'),
+    [
+        (0, r'out of shared memory: /dev/shm is full: give the container more shared memory'),
+        (2**26, r'No space left on device. Checkpoints so far are in work; again'),
+    ],
+)
+def test_a_full_disk_and_full_shared_memory_are_told_apart(free, line, monkeypatch):
+    def train():
+        raise OSError(28, 'No space left on device')  # without a file in both cases
+
+    monkeypatch.setattr(runner_module.shutil, 'disk_usage', lambda _: SimpleNamespace(free=free))
+    full = SimpleNamespace(iter=0, train=train, work_dir='work')
+    with pytest.raises(SystemExit, match=f'^error: .*{line}'):
+        command(lambda argv: run(full, 'again'))([])

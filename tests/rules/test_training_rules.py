@@ -292,6 +292,7 @@ DECAY = 'tokennorm.LayerDecayOptimWrapperConstructor'
 SWITCH, MODE = PipelineSwitchHook(2, []), YOLOXModeSwitchHook(2)
 METRIC = 'coco/bbox_mAP'
 CLASSWISE = sets(metrics__val__0__classwise=True)
+MANY = dict(type='MultiDatasetsEvaluator', dataset_prefixes=['a'], metrics=[dict(type='CocoMetric')])
 PROPOSALS = sets(metrics__val__0__metrics=['proposal'])
 WEIGHTS = dict(type='Pretrained', checkpoint='a.pth')
 
@@ -366,6 +367,7 @@ CASES = [
     ('unknown-metric', QUIET, both(CLASSWISE, hooks(EarlyStoppingHook('coco/disk_precision')))),
     ('unknown-metric', QUIET, both(sets(metrics__val=[VOCMetric()]), hooks(EarlyStoppingHook('pascal_voc/mAP')))),
     ('unknown-metric', QUIET, both(sets(metrics__val__0=SimpleNamespace()), plateau())),  # one of the user
+    ('unknown-metric', QUIET, both(sets(cfg__val_evaluator=MANY), hooks(EarlyStoppingHook('a/coco/bbox_mAP')))),
     ('unknown-metric', QUIET, both(sets(loops__val=SimpleNamespace(run=0)), plateau())),  # teacher and student
     ('no-mask-head', FIRES, sets(metrics__val__0__metrics=['bbox', 'segm'])),
     ('no-mask-head', QUIET, sets()),

@@ -12,7 +12,7 @@ from dataclasses import fields
 from tokennorm.cli.arguments import add_options_argument, add_training_options, add_work_dir
 from tokennorm.cli.command import Parser, add_json, command, show
 from tokennorm.commands.train import train_with
-from tokennorm.cores import THREADS, available_cores, chosen_threads, limit_threads
+from tokennorm.cores import THREADS, chosen_threads, limit_threads
 from tokennorm.messages import UserError
 from tokennorm.plan.options import TrainOptions
 
@@ -22,10 +22,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     groups = add_training_options(parser)
     add_work_dir(parser)
     add_options_argument(parser)
-    several = groups['hardware'].add_mutually_exclusive_group()
-    several.add_argument('--gpus', type=int, metavar='N', help='train on N GPUs of this machine')
-    processes = 'train on a CPU in N processes, which share the cores'
-    several.add_argument('--processes', type=int, metavar='N', help=processes)
+    groups['hardware'].add_argument('--gpus', type=int, metavar='N', help='train on N GPUs of this machine')
     add_json(parser)
     return parser.parse_args(argv)
 
@@ -34,41 +31,32 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
     options = TrainOptions(**{option.name: getattr(args, option.name) for option in fields(TrainOptions)})
-    several = '--gpus' if args.gpus is not None else '--processes' if args.processes is not None else ''
-    if several and options.launcher == 'none':  # the ranks have a launcher
+    if args.gpus is not None and options.launcher == 'none':  # the ranks have a launcher
         train_in_ranks(args, argv)
         return
-    if several and 'TORCHELASTIC_RUN_ID' not in os.environ:
-        raise UserError(f'{several} starts the processes itself: leave out --launcher')
+    if args.gpus is not None and 'TORCHELASTIC_RUN_ID' not in os.environ:
+        raise UserError('--gpus starts the processes itself: leave out --launcher')
     show(train_with(options), args)
 
 
 def train_in_ranks(args: argparse.Namespace, argv: list[str]) -> None:
-    """Runs `tokennorm train` in ranks, one per GPU or `--processes` on a CPU.
-
-    The ranks print errors and interruptions; torchrun's add nothing.
-    """
+    """Runs `tokennorm train` in ranks, one per GPU. They print errors and interruptions; torchrun's add nothing."""
     import torch
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main as torchrun
 
-    if args.gpus is not None:
-        available, ranks, kind = torch.cuda.device_count(), args.gpus, 'gpus'
-    else:
-        available, ranks, kind = available_cores(), args.processes, 'processes'
-        os.environ['CUDA_VISIBLE_DEVICES'] = ''
-    if not 1 <= ranks <= available:
-        raise UserError(f'--{kind} {ranks}: this machine has {available} {"GPUs" if kind == "gpus" else "cores"}')
+    if not 1 <= args.gpus <= torch.cuda.device_count():
+        raise UserError(f'--gpus {args.gpus}: this machine has {torch.cuda.device_count()} GPUs')
     if args.device is not None:
-        raise UserError(f'--{kind} chooses the devices: leave out --device')
+        raise UserError('--gpus chooses the devices: leave out --device')
     if (threads := chosen_threads()) is None:
         limit_threads()
-        threads = str(max(1, torch.get_num_threads() // ranks))
+        threads = str(max(1, torch.get_num_threads() // args.gpus))
     for name in THREADS:  # mmengine would set that of MKL to 1, and PyTorch takes this number
         os.environ[name] = os.environ.get(name) or threads
     try:
-        processes = ['--standalone', f'--nproc_per_node={ranks}']
+        processes = ['--standalone', f'--nproc_per_node={args.gpus}']
         torchrun([*processes, '-m', 'tokennorm', 'train', *argv, '--launcher', 'pytorch'])
     except (ChildFailedError, SignalException):
         raise SystemExit(1) from None

@@ -12,7 +12,7 @@ from tokennorm.commands.opening import is_exported, name_detector
 from tokennorm.commands.result import Result
 from tokennorm.config.detectors import Named
 from tokennorm.console import say
-from tokennorm.environment import container_cores
+from tokennorm.cores import container_cores
 from tokennorm.files import make_output_dir
 from tokennorm.findings import Findings, judging
 from tokennorm.messages import IncompleteWarning, UserError, shorten, user_errors

@@ -48,8 +48,8 @@ def innermost_datasets(dataset: Any) -> Iterator[Any]:
 def evaluators(cfg: Mapping[str, Any], split: str) -> list[MutableMapping[str, Any]]:
     """Returns the metrics of a split's evaluator that are given as dicts."""
     metrics = cfg.get(f'{split}_evaluator') or []
-    if isinstance(metrics, Mapping) and type_name(metrics) in ('None', 'Evaluator'):  # as mmengine wraps metrics
-        metrics = metrics.get('metrics') or []
+    if isinstance(metrics, Mapping) and ('metrics' in metrics or type_name(metrics) in ('None', 'Evaluator')):
+        metrics = metrics.get('metrics') or []  # as mmengine's evaluators wrap them
     metrics = metrics if isinstance(metrics, list | tuple) else [metrics]
     return [metric for metric in metrics if isinstance(metric, MutableMapping)]
 

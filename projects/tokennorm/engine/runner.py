@@ -1,7 +1,10 @@
 """The runner of a training run or an evaluation: built after what breaks most often was checked, and run."""
 
+import errno
 import logging
+import shutil
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -122,6 +125,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
     with build_errors():
         built = replace(Built.of(runner, splits, checkpoint), cfg=cfg)  # with the checkpoint to resume
         verify('built', built)
+        verify('loops', built)
     if training:
         _note_category_ids(runner.train_dataloader.dataset)
     runner.register_hook(hook := DataErrorHook())
@@ -187,6 +191,13 @@ def _load_checkpoint(runner: Runner, checkpoint: dict[str, Any], filename: str, 
     return checkpoint
 
 
+def _shared_memory_is_full() -> bool:
+    """Returns whether data workers have no place for their batches. The error does not say which disk is full."""
+    with suppress(OSError):  # not Linux
+        return shutil.disk_usage('/dev/shm').free < 2**20
+    return False
+
+
 def run(runner: Runner, how_to_continue: str) -> None:
     """Runs training. Errors of the user and an interruption say where the checkpoints are and how to continue."""
     begin = runner.iter
@@ -201,6 +212,8 @@ def run(runner: Runner, how_to_continue: str) -> None:
             raise
         raise UserError(f'the config cannot be used: {error}') from error
     except OSError as error:  # such as a full disk
+        if error.errno == errno.ENOSPC and _shared_memory_is_full():
+            raise OSError(errno.ENOSPC, 'out of shared memory: /dev/shm is full') from error
         raise UserError(f'{error}. Checkpoints so far are in {runner.work_dir}; {how_to_continue}') from error
     except KeyboardInterrupt:
         raise KeyboardInterrupt(

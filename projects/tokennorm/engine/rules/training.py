@@ -76,7 +76,9 @@ def _known_metrics(built: Built) -> list[str]:
     """Returns all metrics of validation, or [] where they are not known, as with a loop that names them anew."""
     loop, meta = built.loops.get('val'), common_meta(getattr(built.data.get('val'), 'metainfo', None))
     names = [_names(metric, meta.get('classes') or ()) for metric in built.metrics.get('val', ())]
-    is_plain = loop is None or getattr(type(loop), 'run', None) is ValLoop.run
+    wrapper = built.cfg.get('val_evaluator')  # others than mmengine's usual one give other names, such as of datasets
+    renames = isinstance(wrapper, Mapping) and 'metrics' in wrapper and type_name(wrapper) not in ('None', 'Evaluator')
+    is_plain = not renames and (loop is None or getattr(type(loop), 'run', None) is ValLoop.run)
     return sorted(set().union(*names)) if names and None not in names and is_plain else []
 
 
