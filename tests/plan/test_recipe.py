@@ -303,7 +303,10 @@ def test_a_resumed_run_keeps_its_config_on_another_machine(tmp_path):
         options = TrainOptions(data=tmp_path, resume=resume, out=out)
         assert recipe.config_to_resume(options) == (name, f'{name}, as in the run to resume')
     assert recipe.config_to_resume(TrainOptions(data=tmp_path, out=run)) is None
-    assert recipe.config_to_resume(TrainOptions(data=tmp_path, out=run, resume=True, model='mini')) is None
+    for chosen in (dict(model='mini'), dict(norm='dtn'), dict(stem='dpn'), dict(model='pvt-s', norm='ln')):
+        assert recipe.config_to_resume(TrainOptions(data=tmp_path, out=run, resume=True, **chosen)) is None
+    for same in (dict(model='pvt-t'), dict(norm='ln'), dict(model='pvt-t', norm='ln', stem='plain')):
+        assert recipe.config_to_resume(TrainOptions(data=tmp_path, out=run, resume=True, **same))[0] == name
     assert recipe.config_to_resume(TrainOptions(data=tmp_path, out=tmp_path / 'none', resume=True)) is None
 
 

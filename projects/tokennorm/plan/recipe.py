@@ -4,6 +4,7 @@ The data is in `data.py`, the initial weights in `initial_weights.py`.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -144,15 +145,19 @@ def config_of_run(folder: Path) -> Config:
 
 
 def config_to_resume(options: TrainOptions) -> tuple[str, str] | None:
-    """Returns the name of the config that the run to resume had, and the reason, or None where options choose another.
+    """Returns the name of the config that the run to resume had, and the reason, or None if options choose another.
 
     The default depends on the version, on the hardware and on installed packages; a run keeps what it began with.
     """
     folder = Path(options.resume).parent if isinstance(options.resume, str | Path) else options.out
-    if not options.resume or folder is None or options.model or options.norm or options.stem:
+    if not options.resume or folder is None:
         return None
-    names = [path.stem for path in written_configs(Path(folder))][-1:]
-    return (names[0], f'{names[0]}, as in the run to resume') if set(names) & {x.stem for x in config_files()} else None
+    norms = [_NORMS[options.norm]] if options.norm else _NORMS.values()
+    stems = [_STEMS[options.stem]] if options.stem else _STEMS.values()
+    templates = MODEL_NAMES[options.model] if options.model else chain(*MODEL_NAMES.values())
+    names = {name.format(norm + stem) for name, norm, stem in product(templates, norms, stems)}
+    of_run = [path.stem for path in written_configs(Path(folder))][-1:]
+    return (of_run[0], f'{of_run[0]}, as in the run to resume') if names.intersection(of_run) else None
 
 
 def use_model_of_run(plan: Plan, folder: Path) -> None:
