@@ -52,4 +52,4 @@ def keep_former_modules() -> None:
         name = f'tokennorm.{place}'
         if name not in sys.modules:
             sys.modules[name] = module = ModuleType(name, 'Moved in 1.2.')
-            module.__getattr__ = former_names(name)  # type: ignore[method-assign]
+            module.__getattr__ = former_names(name)

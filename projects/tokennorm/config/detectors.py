@@ -86,9 +86,9 @@ def work_dir_of(config: str | Path | None) -> Path | None:
 
     The config has the directory's path of that day; the run may have been copied or moved since.
     """
-    folder = Path(config or '').parent
-    is_run = config is not None and any((folder / name).is_file() for name in OF_RUNS)
-    return folder if is_run and _is_written(Path(config)) else None
+    path = Path(config or '')
+    is_run = any((path.parent / name).is_file() for name in OF_RUNS)
+    return path.parent if config and is_run and _is_written(path) else None
 
 
 def _is_written(path: Path) -> bool:
