@@ -134,7 +134,7 @@ def take_class_rows(
         trained: The classes of the checkpoint.
         classes: Those of the data. Rows that the model has beyond them are new.
     """
-    rows, found = rows_by_name(trained, classes), {}
+    rows, found = rows_by_name(trained, classes), dict[str, Callable[[Tensor], Tensor]]()
     for key, counted in axes.items():
         old, new = state_dict.get(key), expected[key]
         by_axis = {one.axis: one for one in counted}
