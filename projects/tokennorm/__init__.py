@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tokennorm.config.paths import config
+from tokennorm.moved import former_names, keep_former_modules
 from tokennorm.version import __version__
 
 if TYPE_CHECKING:  # what `__getattr__` imports
@@ -54,14 +55,13 @@ __all__ = [
     'train',
 ]
 
+keep_former_modules()
 if 'mmengine.config.utils' in sys.modules:
     import_module('tokennorm.registry')  # mmengine then finds configs by `tokennorm::`
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    return getattr(import_module(_LAZY[name]), name)
+    return getattr(import_module(_LAZY[name]), name) if name in _LAZY else former_names(__name__)(name)
 
 
 def __dir__() -> list[str]:

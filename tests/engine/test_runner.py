@@ -13,7 +13,7 @@ from mmengine.visualization import Visualizer
 from torch import nn
 
 from tests.helpers import toy_training as toys
-from tokennorm.checkpoints import Checkpoint
+from tokennorm.checkpoints import Checkpoint, CheckpointError
 from tokennorm.cli.command import command
 from tokennorm.cores import OtherPrograms
 from tokennorm.engine import runner as runner_module
@@ -83,6 +83,28 @@ def test_rules_know_the_checkpoint_to_resume(tmp_path, monkeypatch):
     runner = build_runner(cfg, ('train', 'val'))
     assert Path(seen['built']).name.startswith('epoch_')
     assert (runner.cfg.resume, runner.cfg.load_from) == (False, None)
+
+
+def test_config_of_a_run_that_cannot_be_resumed_stays(tmp_path):
+    """A run leaves no path of its own directory, which may be moved."""
+    cfg = toys.config(tmp_path, train_cfg=toys.EPOCHS)
+    cfg.dump(tmp_path / 'toy.py')
+    config = Config.fromfile(tmp_path / 'toy.py')
+    config.experiment_name = 'movable'
+    run(build_runner(config, ('train', 'val')), '')
+    written = Config.fromfile(tmp_path / 'toy.py')
+    assert written.work_dir == tmp_path.name
+    assert (tmp_path / 'last_checkpoint').read_text() == 'epoch_4.pth'
+    content = Checkpoint.read(tmp_path / 'epoch_4.pth').content
+    assert content['message_hub']['runtime_info']['last_ckpt'] == 'epoch_4.pth'
+    assert str(tmp_path) not in content['meta']['cfg']
+    content['state_dict']['other'] = content['state_dict'].pop('net.0.bias')
+    torch.save(content, tmp_path / 'epoch_4.pth')
+    written.work_dir, written.resume, written.experiment_name = str(tmp_path), True, 'again'
+    written.train_cfg.max_epochs = 9
+    with pytest.raises(CheckpointError, match=r'The run wrote its own: tokennorm train .*/toy.py --resume'):
+        build_runner(written, ('train', 'val'))
+    assert Config.fromfile(tmp_path / 'toy.py').train_cfg.max_epochs == 4
 
 
 def test_a_config_may_have_no_scope(tmp_path):

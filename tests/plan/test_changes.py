@@ -89,3 +89,21 @@ def test_what_is_changed_outside_of_decisions_stays():
     with plan.step(Rank.DATA, 'x', show=False):
         plan.cfg.train_cfg.max_epochs = 5
     assert (plan.cfg.resume, plan.cfg.train_cfg.max_epochs) == (False, 3)
+
+
+def test_a_part_that_is_replaced_keeps_what_higher_ranks_have_set():
+    cfg = Config(dict(model=dict(norm=dict(type='LN2d'), head=dict(classes=80), init='a', frozen=2, score=0.1)))
+    plan = Plan(cfg, {'model.score': 0.3})
+    with plan.step(Rank.DATA, 'data', show=False):
+        cfg.model.head.classes = 3
+    with plan.step(Rank.RECIPE, 'recipe', show=False):
+        cfg.model.frozen = 1
+    run = dict(norm=dict(type='GN', groups=32), head=dict(classes=2, old=True), frozen=0, score=0.2)
+    plan.replace('model', run, 'the model is that of the run to resume', keep=[('model', 'init')])
+    assert cfg.model.to_dict() == dict(
+        norm=dict(type='GN', groups=32), head=dict(classes=3, old=True), init='a', frozen=0, score=0.3
+    )
+    (line,) = plan._lines()
+    assert line.startswith(
+        'the model is that of the run to resume: model.norm.type=GN (was LN2d), model.norm.groups=32'
+    )

@@ -251,3 +251,74 @@ def test_norm_and_stem_choose_a_variant(boxes, demo_data, package):
         choose_config(demo_data, 'mini', 'ln', 'dpn')
     with pytest.raises(UserError, match=r'no config retinanet_pvt-mini-dpn_fpn\. .*: pvt-t, pvt-s, pvtv2-b2'):
         choose_config(boxes, stem='dpn')
+
+
+def written_run(folder, name='retinanet_pvt-mini-dtn_fpn', **model):
+    """Writes the config of a run that had another default: entries of its model by their paths."""
+    cfg = Config.fromfile(config_path(name))
+    cfg.work_dir = '/elsewhere/run'
+    cfg.merge_from_dict({f'model.{path}': value for path, value in model.items()})
+    folder.mkdir()
+    cfg.dump(folder / f'{name}.py')
+    (folder / 'last_checkpoint').write_text('/elsewhere/run/epoch_1.pth')
+    return folder
+
+
+GROUP_NORM = {
+    'bbox_head.norm_cfg': dict(type='GN', num_groups=32, _delete_=True),
+    'type': 'RetinaNet',
+    'backbone.init_cfg.checkpoint': 'elsewhere.pth',
+}
+
+
+def test_a_resumed_run_keeps_its_model_though_the_default_has_changed(tmp_path, capsys):
+    run = written_run(tmp_path / 'run', **GROUP_NORM)
+    plan = open_plan('retinanet_pvt-mini-dtn_fpn', run)
+    recipe.keep_padding_out(plan)
+    init_cfg = plan.cfg.model.backbone.init_cfg
+    apply_options(plan, TrainOptions(data=tmp_path, freeze=3, epochs=1), resumed=run)
+    model = plan.cfg.model
+    assert model.bbox_head.norm_cfg == dict(type='GN', num_groups=32)
+    assert (model.type, model.backbone.frozen_stages, model.backbone.init_cfg) == ('RetinaNet', 3, init_cfg)
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if 'run to resume' in line)
+    assert line.startswith('the model is that of the run to resume: model.')
+
+
+@pytest.mark.parametrize('name', ['retinanet_pvt-mini-dtn_fpn', 'retinanet_pvt-mini_fpn'])
+def test_nothing_is_printed_where_the_default_is_the_same_or_another_model_is_named(name, tmp_path, capsys):
+    run = written_run(tmp_path / 'run', **({} if 'dtn' in name else GROUP_NORM))
+    plan = open_plan(name, run)
+    before = plan.cfg.model.to_dict()
+    recipe.use_model_of_run(plan, run)
+    plan.finish()
+    assert plan.cfg.model.to_dict() == before
+    assert 'run to resume' not in capsys.readouterr().out
+
+
+def test_a_resumed_run_keeps_its_config_on_another_machine(tmp_path):
+    run = written_run(tmp_path / 'run', 'retinanet_pvt-t_fpn_1x_coco')
+    name = 'retinanet_pvt-t_fpn_1x_coco'
+    (run / 'epoch_1.pth').touch()
+    for resume, out in ((True, run), (run / 'epoch_1.pth', None)):
+        options = TrainOptions(data=tmp_path, resume=resume, out=out)
+        assert recipe.config_to_resume(options) == (name, f'{name}, as in the run to resume')
+    assert recipe.config_to_resume(TrainOptions(data=tmp_path, out=run)) is None
+    for chosen in (dict(model='mini'), dict(norm='dtn'), dict(stem='dpn'), dict(model='pvt-s', norm='ln')):
+        assert recipe.config_to_resume(TrainOptions(data=tmp_path, out=run, resume=True, **chosen)) is None
+    for same in (dict(model='pvt-t'), dict(norm='ln'), dict(model='pvt-t', norm='ln', stem='plain')):
+        assert recipe.config_to_resume(TrainOptions(data=tmp_path, out=run, resume=True, **same))[0] == name
+    assert recipe.config_to_resume(TrainOptions(data=tmp_path, out=tmp_path / 'none', resume=True)) is None
+
+
+def test_a_copied_run_continues_where_its_config_lies(tmp_path):
+    run = written_run(tmp_path / 'copy')
+    config = run / 'retinanet_pvt-mini-dtn_fpn.py'
+    assert open_plan(config).cfg.work_dir == str(run)
+    assert open_plan(config, 'other').cfg.work_dir == 'other'
+    assert open_plan(config, options={'work_dir': 'third'}).cfg.work_dir == 'third'
+    (run / 'last_checkpoint').unlink()  # of a run that was killed before, or a config that was copied alone
+    assert open_plan(config).cfg.work_dir == '/elsewhere/run'
+    (run / '.training.lock').touch()
+    assert open_plan(config).cfg.work_dir == str(run)
+    (run / 'mine.py').write_text(f"_base_ = '{config_path('retinanet_pvt-mini-dtn_fpn')}'\nwork_dir = 'runs/mine'")
+    assert open_plan(run / 'mine.py').cfg.work_dir == 'runs/mine'  # which no run wrote

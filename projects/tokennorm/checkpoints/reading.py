@@ -218,7 +218,8 @@ class Checkpoint:
     def dataset_meta(self) -> Mapping[str, Any]:
         """The `metainfo` of the dataset that it was trained on; {} if it has none."""
         of_mmdet_2 = dict(classes=self.meta['CLASSES']) if self.meta.get('CLASSES') else None
-        return common_meta(self.meta.get('dataset_meta') or of_mmdet_2)
+        meta = common_meta(self.meta.get('dataset_meta') or of_mmdet_2)
+        return {key.lower(): value for key, value in meta.items()} if 'CLASSES' in meta else meta  # mmdet 3.0rc
 
     def __str__(self) -> str:
         """The file or URL with its epoch, its metric if it is the best of its run, and the config that it is of."""

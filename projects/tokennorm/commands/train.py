@@ -68,8 +68,7 @@ def train_with(options: TrainOptions) -> TrainingResult:
     from tokennorm.checkpoints.finding import best_checkpoint, newest_checkpoint
     from tokennorm.engine.training import run_training
 
-    runner = run_training(options)
-    work_dir = Path(runner.cfg.work_dir)
+    runner, work_dir = run_training(options)
     validated = {name[4:]: values for name, values in runner.message_hub.log_scalars.items() if name.startswith('val/')}
     metrics = {name: float(values.current()) for name, values in validated.items() if name not in ('time', 'data_time')}
     return TrainingResult(metrics, best_checkpoint(work_dir) if newest_checkpoint(work_dir) else None, work_dir)

@@ -9,6 +9,9 @@ from tokennorm.files import in_home
 from tokennorm.messages import UserError, did_you_mean
 from tokennorm.published import PUBLISHED
 
+LOCK = '.training.lock'
+OF_RUNS = ('last_checkpoint', LOCK)  # files that a training run leaves in its directory
+
 
 @dataclass(frozen=True)
 class Named:
@@ -71,10 +74,21 @@ def config_of(work_dir: Path) -> Path:
 def written_configs(work_dir: Path) -> list[Path]:
     """Returns the configs that training wrote into a directory, the newest last.
 
-    Such a file assigns values, `work_dir` among them, and nothing else: scripts of the user may be beside it.
+    Such a file assigns values, `work_dir` among them, and nothing else, and has no base: scripts and configs of the
+    user may be beside it.
     """
     configs = [path for path in work_dir.glob('*.py') if _is_written(path)]
     return sorted(configs, key=lambda path: path.stat().st_mtime_ns)
+
+
+def work_dir_of(config: str | Path | None) -> Path | None:
+    """Returns the work directory in which a config lies that training wrote there, or None.
+
+    The config has the directory's path of that day; the run may have been copied or moved since.
+    """
+    path = Path(config or '')
+    is_run = any((path.parent / name).is_file() for name in OF_RUNS)
+    return path.parent if config and is_run and _is_written(path) else None
 
 
 def _is_written(path: Path) -> bool:
@@ -85,4 +99,5 @@ def _is_written(path: Path) -> bool:
     names = [getattr(line.targets[0], 'id', None) for line in statements if isinstance(line, ast.Assign)]
     values = (node for line in statements for node in ast.walk(getattr(line, 'value', line)))
     calls = {ast.unparse(node.func) for node in values if isinstance(node, ast.Call)}
-    return len(names) == len(statements) and 'work_dir' in names and calls <= {'dict', 'set', 'frozenset'}
+    is_whole = len(names) == len(statements) and 'work_dir' in names and '_base_' not in names
+    return is_whole and calls <= {'dict', 'set', 'frozenset'}

@@ -13,11 +13,7 @@ def is_classifier(cfg: Mapping[str, Any]) -> bool:
 
 def set_num_classes(model: Any, num_classes: int) -> None:
     """Sets the number of classes of every head that counts the classes of the data, in place."""
-    counts = {name: (head, head['num_classes']) for name, head in heads(model)}
-    for name, part in walk(model, 'model'):
-        if 'num_things_classes' in part:  # of MaskFormer and Mask2Former
-            counts[name] = part, part['num_things_classes'] + part.get('num_stuff_classes', 0)
-    for head, before in counts.values():
+    for head, before in class_counts(model):
         if 'num_classes' in head:
             head['num_classes'] = num_classes
         if 'num_things_classes' in head:
@@ -26,6 +22,15 @@ def set_num_classes(model: Any, num_classes: int) -> None:
         weights = loss.get('class_weight')
         if isinstance(weights, list | tuple) and before != num_classes:
             loss['class_weight'] = [weights[0]] * num_classes + list(weights[before:])  # the rest is of no object
+
+
+def class_counts(model: Any) -> list[tuple[MutableMapping[str, Any], int]]:
+    """Returns every head that counts the classes of the data, with the number of its classes."""
+    counts = {name: (head, head['num_classes']) for name, head in heads(model)}
+    for name, part in walk(model, 'model'):
+        if 'num_things_classes' in part:  # of MaskFormer and Mask2Former
+            counts[name] = part, part['num_things_classes'] + part.get('num_stuff_classes', 0)
+    return list(counts.values())
 
 
 def loaders(cfg: Mapping[str, Any], splits: Iterable[str] = ('train', 'val', 'test')) -> list[Any]:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from tokennorm.config.detectors import LOCK
 from tokennorm.files import make_output_dir
 from tokennorm.messages import UserError
 from tokennorm.ranks import is_first_process
 
-LOCK = '.training.lock'
 PATIENCE = 10  # seconds: data workers of a killed run hold its lock until they notice its end
 _NO_LOCKS = errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS  # a file system without locks, such as some of networks
 

@@ -19,10 +19,12 @@ from torch import nn
 
 from tokennorm.checkpoints import Checkpoint, CheckpointError, check_fit, convert_detector, find_checkpoint
 from tokennorm.checkpoints.finding import newest_checkpoint
-from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
+from tokennorm.checkpoints.reading import common_meta, keep_mmengine_from_unpickling
 from tokennorm.compat import make_mmengine_write_json
 from tokennorm.config.build_errors import build_errors
+from tokennorm.config.detectors import written_configs
 from tokennorm.config.tree import innermost_datasets
+from tokennorm.engine.class_rows import Rows, class_rows
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks.cpu_speed import CPUSpeedHook
 from tokennorm.engine.hooks.data_errors import DataErrorHook
@@ -61,6 +63,8 @@ class Runner(mmengine.runner.Runner):
     directory has them. `ProgressHook` shows how training proceeds.
     """
 
+    is_checked, is_movable = False, True
+
     def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
         logger = super().build_logger(*args, **kwargs)
         for handler in logger.handlers:
@@ -70,6 +74,16 @@ class Runner(mmengine.runner.Runner):
         for handler in console_handlers(logger):
             handler.addFilter(lambda record: not any(text in record.getMessage()[:200] for text in _ROUTINE))
         return logger
+
+    def dump_config(self) -> None:
+        """Writes the config, not before `is_checked`: that of a run to resume must not be lost if it cannot be resumed.
+
+        A run can be copied and moved: its `work_dir` is not an absolute path. Where it lies is `runner.work_dir`.
+        """
+        if Path(self.cfg.work_dir).is_absolute():
+            self.cfg.work_dir = Path(self.cfg.work_dir).name or '.'
+        if self.is_checked:
+            super().dump_config()
 
     def train(self) -> nn.Module:
         """Trains. Hooks with a method `on_exit` are called at the end, also after an error or an interruption."""
@@ -121,7 +135,6 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
         runner.cfg.resume, runner.cfg.load_from = False, load_from  # another run with this config would resume, too
         if init_cfg is not None:
             runner.cfg.model.backbone.init_cfg = init_cfg
-        runner.dump_config()
     with build_errors():
         built = replace(Built.of(runner, splits, checkpoint), cfg=cfg)  # with the checkpoint to resume
         verify('built', built)
@@ -136,6 +149,8 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
         verify('checkpoint', built)
     if training:
         verify('samples', built)
+    runner.is_checked = True
+    runner.dump_config()
     if training and get_device() == 'cpu':
         runner.register_hook(CPUSpeedHook())
     return runner
@@ -160,7 +175,8 @@ def find_checkpoint_to_resume(cfg: Config) -> None:
 def load_from_checkpoint(runner: Runner, cfg: Config, training: bool, checkpoint: Checkpoint | None = None) -> None:
     """Makes a runner load the checkpoint of `load_from` after checking its fit; mmengine skips tensors that do not fit.
 
-    To resume or to test, all tensors and the classes must fit. A new training run may have other heads.
+    To resume or to test, all tensors and the classes must fit. A new training run may have other heads, and takes the
+    rows of its classes by their names.
     """
     if checkpoint is None or checkpoint.source != cfg.get('load_from'):
         checkpoint = Checkpoint.read(cfg.get('load_from'))
@@ -168,20 +184,33 @@ def load_from_checkpoint(runner: Runner, cfg: Config, training: bool, checkpoint
     splits = ('train',) if training else ('test',)
     data = {splits[0]: (runner.train_dataloader if training else runner.test_dataloader).dataset}
     verify('checkpoint', Built(cfg, splits, model, data, hooks=runner.hooks, checkpoint=checkpoint))
+    rows: Rows = {}
     if cfg.get('resume'):
-        check_fit(model, state_dict, checkpoint.source)
+        check_fit(model, state_dict, checkpoint.source, details=_own_config(cfg))
     else:
-        state_dict, report = convert_detector(model, state_dict, checkpoint.source, new_heads=training)
+        line, classes = '', common_meta(getattr(data[splits[0]], 'metainfo', None)).get('classes')
+        if training and classes:
+            rows, line = class_rows(cfg, model, checkpoint, list(classes))
+        others = {key: value for key, value in state_dict.items() if key not in rows}
+        state_dict, report = convert_detector(model, others, checkpoint.source, new_heads=training)
         if training:
+            report.missing = [key for key in report.missing if key not in rows]
+            report.loaded, report.note = [*report.loaded, *rows], '\n  '.join(filter(None, (report.note, line)))
             runner.logger.info(str(report))
     content = dict(checkpoint.content, state_dict=state_dict)
     content['meta'] = {key: value for key, value in (content.get('meta') or {}).items() if key != 'config'}
-    runner.load_checkpoint = partial(_load_checkpoint, runner, content)
+    runner.load_checkpoint = partial(_load_checkpoint, runner, content, rows)
 
 
-def _load_checkpoint(runner: Runner, checkpoint: dict[str, Any], filename: str, **_: Any) -> dict[str, Any]:
-    """`Runner.load_checkpoint` of a checkpoint that has been read and fits. It is called once."""
+def _load_checkpoint(runner: Runner, checkpoint: dict[str, Any], rows: Rows, filename: str, **_: Any) -> dict[str, Any]:
+    """`Runner.load_checkpoint` of a checkpoint that has been read and fits. It is called once.
+
+    `rows` complete initial values, which the model has only now.
+    """
     del runner.load_checkpoint
+    if rows:
+        initial = unwrapped(runner.model).state_dict()
+        checkpoint['state_dict'] |= {key: take(initial[key]) for key, take in rows.items()}
     runner.call_hook('after_load_checkpoint', checkpoint=checkpoint)  # EMAHook replaces the state dict
     if runner._resume:  # private in mmengine 0.10.12
         restart_epoch(runner, checkpoint)
@@ -196,6 +225,12 @@ def _shared_memory_is_full() -> bool:
     with suppress(OSError):  # not Linux
         return shutil.disk_usage('/dev/shm').free < 2**20
     return False
+
+
+def _own_config(cfg: Config) -> str:
+    """Returns the way out for a run that was trained with another model than that of the config."""
+    configs = written_configs(Path(cfg['load_from']).parent)
+    return f'\nThe run wrote its own: tokennorm train {configs[-1]} --resume' if configs else ''
 
 
 def run(runner: Runner, how_to_continue: str) -> None:

@@ -1,5 +1,7 @@
 """A training run, step by step."""
 
+from pathlib import Path
+
 import torch
 from mmengine.runner import Runner
 
@@ -12,6 +14,7 @@ from tokennorm.engine.lock import locked_work_dir
 from tokennorm.engine.rules import Built, verify
 from tokennorm.engine.runner import build_runner, run
 from tokennorm.findings import Findings, current, judging
+from tokennorm.moved import former_names
 from tokennorm.plan.changes import Plan, Rank
 from tokennorm.plan.data import use_data_folder
 from tokennorm.plan.initial_weights import InitialWeights, use_initial_weights
@@ -20,6 +23,7 @@ from tokennorm.plan.recipe import (
     apply_options,
     choose_config,
     config_of_run,
+    config_to_resume,
     find_resumed,
     keep_padding_out,
     open_plan,
@@ -30,23 +34,25 @@ from tokennorm.plan.trained import note_sizes, use_trained_anchors
 from tokennorm.ranks import print_once
 
 SPLITS = ('train', 'val')
+__getattr__ = former_names(__name__)
 
 
-def run_training(options: TrainOptions) -> Runner:
-    """Trains with checked options, and returns the runner."""
+def run_training(options: TrainOptions) -> tuple[Runner, Path]:
+    """Trains with checked options, and returns the runner and the work directory as the user names it."""
     others = OtherPrograms()
     if options.device is not None:
         use_device(options.device)
     with judging(Findings(options.allow, options.strict)) as findings:
         plan, weights = plan_training(options)
         findings.show()
-        with locked_work_dir(plan.cfg.work_dir):
+        work_dir = Path(plan.cfg.work_dir)
+        with locked_work_dir(work_dir):
             runner = build_runner(plan.cfg, SPLITS, weights.checkpoint)
             runner.register_hook(SummaryHook(*fit_to_training(runner, plan, options), others))
             verify('schedule', Built.of(runner, ('train',)))
             run(runner, how_to_continue='--resume continues from the latest.')
     end_together(runner)
-    return runner
+    return runner, work_dir
 
 
 def plan_training(options: TrainOptions) -> tuple[Plan, InitialWeights]:
@@ -55,7 +61,9 @@ def plan_training(options: TrainOptions) -> tuple[Plan, InitialWeights]:
     config, splits = options.config, None
     if config is None:
         splits = find_splits(options.data)
-        config, reason = choose_config(splits, options.model, options.norm, options.stem, torch.cuda.is_available())
+        config, reason = config_to_resume(options) or choose_config(
+            splits, options.model, options.norm, options.stem, torch.cuda.is_available()
+        )
         print_once(f'Config: {reason}')
     plan = open_plan(config, options.out, options.cfg_options, options.launcher)
     current().allow(plan.cfg.get('allow') or ())  # of a written config
@@ -69,7 +77,7 @@ def plan_training(options: TrainOptions) -> tuple[Plan, InitialWeights]:
             current().forget()
             splits = None  # read again
     if options.config is None:
-        keep_padding_out(plan, resumed)
+        keep_padding_out(plan)
     with plan.step(Rank.OPTION, '--init', show=False):
         weights = use_initial_weights(plan, options)
     if resumed is not None:
@@ -84,7 +92,7 @@ def plan_training(options: TrainOptions) -> tuple[Plan, InitialWeights]:
         use_data_folder(plan, options.data, SPLITS, options.image_size, fit_anchors=fit_anchors, splits=splits)
 
     # Everything else that options change: the length, augmentation, hooks.
-    apply_options(plan, options)
+    apply_options(plan, options, resumed)
     if not is_classifier(plan.cfg):
         note_sizes(plan, options.data is not None)
     if allowed := sorted(current().allowed):

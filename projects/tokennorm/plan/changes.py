@@ -1,6 +1,6 @@
 """A config under changes: who changed which entry, why, and who may change it after that."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -96,6 +96,18 @@ class Plan:
         with self.step(rank, why, show):
             merge_options(self.cfg, {path: value})
         return True
+
+    def replace(self, key: str, value: Any, why: str, keep: Sequence[tuple[Any, ...]] = ()) -> None:
+        """Replaces a part of the recipe. What higher ranks have set in it stays, and the entries to `keep` do."""
+        kept = [one.keys for one in self.changes if one.keys[0] == key and one.rank > Rank.RECIPE]
+        for keys in (*kept, *keep):
+            above, entry = _at(value, keys[1:-1]), _at(self.cfg._cfg_dict, keys)
+            if entry is _ABSENT and isinstance(above, dict):
+                above.pop(keys[-1], None)
+            elif isinstance(above, dict) or (isinstance(above, list) and keys[-1] < len(above)):
+                above[keys[-1]] = deepcopy(entry)
+        with self.step(Rank.RECIPE, why):
+            self.cfg[key] = value
 
     def finish(self) -> None:
         """Sets the user's entries once more: parts that they name may have come into the config since.

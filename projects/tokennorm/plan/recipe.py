@@ -4,6 +4,7 @@ The data is in `data.py`, the initial weights in `initial_weights.py`.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ from mmengine.config import Config
 from mmengine.registry import MODELS
 
 from tokennorm.checkpoints.finding import CheckpointError, newest_checkpoint, packaged_file
-from tokennorm.config.detectors import written_configs
-from tokennorm.config.paths import config_files
+from tokennorm.config.detectors import work_dir_of, written_configs
+from tokennorm.config.paths import CONFIGS, config_files
 from tokennorm.config.reading import drop_variables, read_config
 from tokennorm.config.tree import evaluators, is_classifier, loaders
 from tokennorm.datasets.coco.inspection import count_masks
@@ -89,9 +90,8 @@ def open_plan(
     plan = Plan(config if isinstance(config, Config) else read_config(config), options)
     cfg = plan.cfg
     cfg.launcher = launcher
-    cfg.work_dir = str(
-        (options or {}).get('work_dir') or work_dir or cfg.get('work_dir') or Path('work_dirs', Path(cfg.filename).stem)
-    )
+    named = (options or {}).get('work_dir') or work_dir or work_dir_of(cfg.filename) or cfg.get('work_dir')
+    cfg.work_dir = str(named or Path('work_dirs', Path(cfg.filename).stem))
     with plan.step(Rank.RECIPE, 'for every run', show=False):
         if is_classifier(cfg):
             use_loader_defaults(cfg)
@@ -144,10 +144,38 @@ def config_of_run(folder: Path) -> Config:
     return Config.fromfile(configs[-1]) if configs else Config()
 
 
-def keep_padding_out(plan: Plan, resumed: Path | None) -> None:
-    """Sets this package's form of the detector, with `mask_padding`; in a resumed run the one that it had."""
-    before = {} if resumed is None else config_of_run(resumed).get('model') or {}
-    kind = before.get('type', f'tokennorm.{type_name(plan.cfg.model)}')
+def config_to_resume(options: TrainOptions) -> tuple[str, str] | None:
+    """Returns the name of the config that the run to resume had, and the reason, or None if options choose another.
+
+    The default depends on the version, on the hardware and on installed packages; a run keeps what it began with.
+    """
+    folder = Path(options.resume).parent if isinstance(options.resume, str | Path) else options.out
+    if not options.resume or folder is None:
+        return None
+    norms = [_NORMS[options.norm]] if options.norm else _NORMS.values()
+    stems = [_STEMS[options.stem]] if options.stem else _STEMS.values()
+    templates = MODEL_NAMES[options.model] if options.model else chain(*MODEL_NAMES.values())
+    names = {name.format(norm + stem) for name, norm, stem in product(templates, norms, stems)}
+    of_run = [path.stem for path in written_configs(Path(folder))][-1:]
+    return (of_run[0], f'{of_run[0]}, as in the run to resume') if names.intersection(of_run) else None
+
+
+def use_model_of_run(plan: Plan, folder: Path) -> None:
+    """Sets the model of the run to resume, where its config has the same name: the default may have changed since.
+
+    What data and options of this command set in it stays. `init_cfg` does, too: the checkpoint has all weights.
+    """
+    configs, model = written_configs(folder)[-1:], config_of_run(folder).get('model')
+    if not model or configs[0].stem != Path(plan.cfg.filename).stem:
+        return
+    plan.replace(
+        'model', model.to_dict(), 'the model is that of the run to resume', keep=[('model', 'backbone', 'init_cfg')]
+    )
+
+
+def keep_padding_out(plan: Plan) -> None:
+    """Sets this package's form of the detector, with `mask_padding`."""
+    kind = f'tokennorm.{type_name(plan.cfg.model)}'
     plan.set('model.type', kind, Rank.RECIPE, 'padding does not enter', show=False)
 
 
@@ -176,8 +204,11 @@ def averages_in(cfg: Config) -> list[Any]:
     return [hook for hook in hooks if hook and type_name(hook) == 'EMAHook']
 
 
-def apply_options(plan: Plan, options: TrainOptions) -> None:
-    """Changes a config by all options but those of data and weights, and adds the hooks of training."""
+def apply_options(plan: Plan, options: TrainOptions, resumed: Path | None = None) -> None:
+    """Changes a config by all options but those of data and weights, and adds the hooks of training.
+
+    `resumed` is the directory of the run to resume, whose model replaces that of a config of this package.
+    """
     cfg, own_data = plan.cfg, options.data is not None
     if options.auto_scale_lr and not (cfg.get('auto_scale_lr') or {}).get('base_batch_size'):
         raise UserError(f'--auto-scale-lr: {cfg.filename} has no auto_scale_lr.base_batch_size to scale from')
@@ -223,6 +254,8 @@ def apply_options(plan: Plan, options: TrainOptions) -> None:
     with plan.step(Rank.RECIPE, 'hooks of training', show=False):
         use_training_hooks(cfg, options.ema, options.patience, interval if own_data else None, own_data)
         use_coco_metric(cfg)
+    if resumed is not None and (options.config is None or Path(cfg.filename).resolve().is_relative_to(CONFIGS)):
+        use_model_of_run(plan, resumed)
     plan.finish()
     _make_acceptable(cfg)
 

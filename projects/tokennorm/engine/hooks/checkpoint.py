@@ -9,6 +9,7 @@ from mmengine.hooks import CheckpointHook as UpstreamCheckpointHook
 from mmengine.hooks import EarlyStoppingHook as UpstreamEarlyStoppingHook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
+from tokennorm.checkpoints.finding import NOTE
 from tokennorm.engine.distributed import unwrapped
 from tokennorm.engine.resume.random_state import random_state, set_random_state
 from tokennorm.engine.resume.training_state import restore_training_state, seed_training_samples, training_state
@@ -51,6 +52,7 @@ class CheckpointHook(UpstreamCheckpointHook):
     - All ranks validate with the running statistics that the checkpoint has.
     - A validation without training, `Runner.val()`, writes no checkpoint; mmengine's hook fails.
     - A checkpoint holds the `training_state`, from which `--resume` continues.
+    - Neither checkpoints nor, in this package's runner, `last_checkpoint` have the path of their directory.
     - Validation leaves the random generators unchanged. A validation that followed the checkpoint is repeated after
       resuming, since schedulers and the best checkpoint depend on it.
     """
@@ -103,9 +105,13 @@ class CheckpointHook(UpstreamCheckpointHook):
             self._epoch_begin = runner.epoch, runner.iter
 
     def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
-        """Adds the state to a checkpoint with an optimizer."""
+        """Adds the state to a checkpoint with an optimizer, and notes other checkpoints in its directory by name."""
         if 'optimizer' in checkpoint and self._state is not None:
             checkpoint['training_state'] = self._state
+        info = (checkpoint.get('message_hub') or {}).get('runtime_info') or {}
+        for key, path in info.items():
+            if key.startswith(('best_ckpt', 'last_ckpt')) and path and Path(path).parent == Path(self.out_dir or ''):
+                info[key] = Path(path).name
 
     def before_val(self, runner: Runner) -> None:
         self._random_state = random_state()
@@ -136,6 +142,10 @@ class CheckpointHook(UpstreamCheckpointHook):
         )
         super()._save_checkpoint_with_step(runner, step, meta)
         self._state = None
+        # mmengine's own runner reads the note as a path; this package's may be moved.
+        is_movable = getattr(runner, 'is_movable', False) and Path(self.out_dir) == Path(runner.work_dir)
+        if is_main_process() and is_movable:
+            write_atomically(Path(runner.work_dir, NOTE), Path(self.last_ckpt).name.encode())
 
 
 def _validation_is_due(runner: Runner, batches_of_epoch: int) -> bool:

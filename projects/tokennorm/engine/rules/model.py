@@ -9,6 +9,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tokennorm.backbones.base import Backbone
+from tokennorm.checkpoints.class_rows import rows_by_name
 from tokennorm.checkpoints.reading import common_meta
 from tokennorm.config.tree import walk
 from tokennorm.engine.rules.built import Built, Lines, rule
@@ -123,12 +124,14 @@ def _(built: Built) -> Lines:
 
 @rule('checkpoint', 'checkpoint-classes')
 def _(built: Built) -> Lines:
-    if 'train' in built.splits and not built.cfg.get('resume'):  # the heads may be new
+    if 'train' in built.splits and not built.cfg.get('resume'):  # `class_rows` takes rows by name
         return
     classes = common_meta(getattr(next(iter(built.data.values())), 'metainfo', None)).get('classes')
     trained = built.checkpoint.dataset_meta.get('classes')
-    if classes and trained and list(trained) != list(classes) and built.cfg.get('load_from'):
-        reason = 'in another order' if sorted(trained) == sorted(classes) else 'not the same'
+    if not (classes and trained and built.cfg.get('load_from')):
+        return
+    if (rows := rows_by_name(trained, classes)) != list(range(len(trained))):
+        reason = 'not the same' if None in rows or len(rows) != len(trained) else 'in another order'
         both = f'{len(trained)} ({", ".join(trained)}) and {len(classes)} ({", ".join(classes)})'
         yield '', f'the classes of {built.checkpoint.source} and of the data are {reason}: {both}'
 

@@ -1,0 +1,55 @@
+"""Python names that moved or went in version 1.2. The old ones give the new ones with a warning, until version 1.4."""
+
+import sys
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+_PLAN = ('options', 'recipe', 'data', 'schedule', 'epochs', 'initial_weights', 'augmentation')
+MODULES = {  # below `tokennorm`: the former and the present place
+    **{f'engine.{name}': f'plan.{name}' for name in _PLAN},
+    'config.image_size': 'plan.image_size',
+    'datasets.anchor_fit': 'plan.anchor_fit',
+    'inference.opening': 'commands.detector',
+}
+NAMES = {  # whose module stays, or went elsewhere
+    'config.image_size.use_trained_size': 'plan.trained',
+    'config.image_size.use_trained_anchors': 'plan.trained',
+    'engine.data.note_sizes': 'plan.trained',
+    'engine.training.train': 'commands.train',
+    'engine.training.TrainingResult': 'commands.train',
+}
+GONE = {  # and what there is instead
+    'SaturationHook': 'a forward hook of torch on DynamicTanh',
+    'engine.checks': 'tokennorm.engine.rules: verify(phase, Built.of(runner, splits))',
+    'engine.recipe.open_config': 'tokennorm.plan.recipe.open_plan, whose `cfg` it was',
+}
+
+
+def former_names(module: str) -> Callable[[str], Any]:
+    """Returns the `__getattr__` of a module, former or present."""
+    place = module.removeprefix('tokennorm').lstrip('.')
+
+    def get(name: str) -> Any:
+        old = f'{place}.{name}'.lstrip('.')
+        if (text := GONE.get(old) or GONE.get(place)) and not name.startswith('__'):
+            raise ImportError(f'tokennorm.{old} went in 1.2; instead: {text}', name=module)
+        new = NAMES.get(old) or MODULES.get(place)
+        if new is None or name.startswith('__'):
+            raise AttributeError(f'module {module!r} has no attribute {name!r}')
+        value = getattr(import_module(f'tokennorm.{new}'), name)
+        warnings.warn(f'tokennorm.{old} is tokennorm.{new}.{name} since 1.2', DeprecationWarning, stacklevel=2)
+        return value
+
+    return get
+
+
+def keep_former_modules() -> None:
+    """Makes the former modules importable. Each is empty until one of its names is used."""
+    for place in (*MODULES, 'engine.checks'):
+        name = f'tokennorm.{place}'
+        if name not in sys.modules:
+            sys.modules[name] = module = ModuleType(name, 'Moved in 1.2.')
+            module.__getattr__ = former_names(name)

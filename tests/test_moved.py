@@ -1,0 +1,64 @@
+"""Former Python names: each gives the present one with a warning, or says what there is instead."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from tokennorm.moved import MODULES, NAMES
+
+MOVED = {
+    **{f'{old}.{name}': f'{new}.{name}' for old, new, name in [
+        ('engine.options', 'plan.options', 'TrainOptions'),
+        ('engine.recipe', 'plan.recipe', 'choose_config'),
+        ('engine.data', 'plan.data', 'use_data_folder'),
+        ('engine.schedule', 'plan.schedule', 'fit_schedule'),
+        ('engine.epochs', 'plan.epochs', 'set_epochs'),
+        ('engine.initial_weights', 'plan.initial_weights', 'use_initial_weights'),
+        ('engine.augmentation', 'plan.augmentation', 'augment_strongly'),
+        ('config.image_size', 'plan.image_size', 'short_side'),
+        ('datasets.anchor_fit', 'plan.anchor_fit', 'anchor_fit'),
+        ('inference.opening', 'commands.detector', 'Detector'),
+    ]},
+    **{old: f'{new}.{old.rpartition(".")[2]}' for old, new in NAMES.items()},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(('old', 'new'), MOVED.items())
+def test_former_name_gives_the_present_one(old, new):
+    (module, _, name), (place, _, _) = old.rpartition('.'), new.rpartition('.')
+    with pytest.warns(DeprecationWarning, match=f'tokennorm.{old} is tokennorm.{new} since 1.2'):
+        former = getattr(importlib.import_module(f'tokennorm.{module}'), name)
+    assert former is getattr(importlib.import_module(f'tokennorm.{place}'), name)
+
+
+def test_each_former_module_is_tested():
+    assert {name.rpartition('.')[0] for name in MOVED} >= set(MODULES)
+
+
+@pytest.mark.parametrize(
+    ('line', 'text'),
+    [
+        ('from tokennorm.engine.recipe import open_config', 'instead: tokennorm.plan.recipe.open_plan, whose `cfg` it'),
+        ('from tokennorm.engine.checks import check_metrics', 'instead: tokennorm.engine.rules: verify'),
+        ('from tokennorm import SaturationHook', 'instead: a forward hook of torch on DynamicTanh'),
+    ],
+)
+def test_name_that_went_says_what_there_is(line, text):
+    with pytest.raises(ImportError, match=text.replace('(', r'\(')):
+        exec(line)
+
+
+def test_unknown_names_are_pythons_own_errors():
+    with pytest.raises(ImportError, match="cannot import name 'nothing'"):
+        exec('from tokennorm.engine.training import nothing')
+    with pytest.raises(AttributeError, match="module 'tokennorm' has no attribute 'nothing'"):
+        getattr(importlib.import_module('tokennorm'), 'nothing')  # noqa: B009
+    with pytest.raises(AttributeError, match='__wrapped__'):  # which inspect and doctest ask every module for
+        getattr(importlib.import_module('tokennorm.engine.recipe'), '__wrapped__')  # noqa: B009
+
+
+def test_former_modules_import_nothing_by_themselves():
+    code = 'import sys, tokennorm; from tokennorm.engine import recipe; print([m for m in sys.modules if "torch" in m])'
+    assert subprocess.check_output([sys.executable, '-c', code], text=True).strip() == '[]'
