@@ -210,6 +210,8 @@ def deform_roi_pool_backward(
     size = pooled_height, pooled_width
     with torch.enable_grad():
         output = _deform_roi_pool(features, rois, offset, size, spatial_scale, sampling_ratio, gamma)
+        if not output.requires_grad:  # there are no samples: mmcv's gradients are 0 before
+            return
         grads = torch.autograd.grad(output, [features, offset], grad, materialize_grads=True)
     grad_input.copy_(grads[0])
     grad_offset.copy_(grads[1])
