@@ -142,7 +142,8 @@ def roi_pool_forward(
     flat = features.transpose(0, 1).flatten(1)  # (C, N x H x W)
     start = rois[:, 1:3] * spatial_scale
     sides = (rois[:, 3:] + 1) * spatial_scale - start
-    for k in (sides > 0).all(1).nonzero()[:, 0].split(16) if len(rois) else ():
+    regions = (sides > 0).all(1).nonzero()[:, 0]
+    for k in regions.split(16) if len(regions) else ():
         rows = _pixels(start[k, 1], sides[k, 1], pooled_height, height)  # (k, PH, rows per bin), -1 outside
         columns = _pixels(start[k, 0], sides[k, 0], pooled_width, width)
         rows, columns = rows[:, :, None, :, None], columns[:, None, :, None, :]

@@ -74,6 +74,22 @@ def test_roi_pool(ops):
             grad[int(regions[k, 0]), c, where[k, c, i, j]] += weights[k, c, i, j]
     assert_close(x.grad, grad.reshape(x.shape))
     assert np.abs(output.detach().numpy()[-2:]).max() == 0  # negative size, outside
+    assert not ops.roi_pool(x, regions[-2:-1], (2, 3), 0.09).any()  # negative sizes only
+
+
+def test_roi_pool_on_pixel_borders_of_equal_values(ops):
+    """Bins that end on pixels, empty bins, and several highest values: the first one has the gradient."""
+    order = np.random.RandomState(0)
+    for _ in range(20):
+        x = torch.from_numpy(order.randint(0, 3, (2, 2, 5, 6))).float().requires_grad_()
+        regions = np.concatenate([order.randint(0, 2, (6, 1)), order.randint(-6, 16, (6, 4)) / 2], 1)
+        output = ops.roi_pool(x, torch.from_numpy(regions).float(), (2, 3), 1.0)
+        expected, where = reference.roi_pool(x.detach().numpy(), regions, (2, 3), 1.0)
+        assert_close(output, expected)
+        grad = np.zeros((2, 2, 30))
+        for k, c, i, j in np.argwhere(where >= 0):
+            grad[int(regions[k, 0]), c, where[k, c, i, j]] += 1
+        assert_close(torch.autograd.grad(output.sum(), x)[0], grad.reshape(x.shape))
 
 
 @pytest.mark.parametrize('function', ['carafe', 'carafe_naive'])
