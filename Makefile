@@ -12,12 +12,13 @@ ORIGINALS = $(filter-out %/test_compile.py %/test_replaced_norms.py, $(wildcard 
     tests/stories/test_killed.py::test_a_training_that_is_killed_again_and_again \
     projects/mmcv_ops/tests/test_names.py projects/mmcv_ops/tests/test_compiled_values.py
 
-.PHONY: help env demo test originals lint docs dist
+.PHONY: help env demo test originals peers lint docs dist
 
 help:
 	@echo 'make demo           set up and train the demo detector on the CPU (CONTROL=1: its LayerNorm control)'
 	@echo 'make test           set up, then run make lint and the fast tests (PYTEST_ARGS="-k dtn": some of them)'
 	@echo 'make originals      a smoke test on the originals of the OpenMMLab packages, in $(VENV)-originals'
+	@echo "make peers          timm's own tests on models with DTN; fails on a difference that tests/peers/expected.txt has not"
 	@echo 'make lint           set up and run ruff, import-linter, mypy and the checks of docs and files in tests/repository'
 	@echo 'make docs           set up and build the documentation into build/docs (OFFLINE=1: without links to other projects)'
 	@echo 'make dist           build wheels and sdists into dist/, check them, and try the wheels with PYTHON, without the clone'
@@ -40,6 +41,9 @@ originals: env
 	    --no-default-groups --group originals --group tests --group export --no-install-package onedl-mmsegmentation
 	"$(VENV)-originals/bin/python" -m tokennorm.cli.check_env
 	"$(VENV)-originals/bin/python" -m pytest -n auto --dist worksteal -m 'not gpu' $(ORIGINALS)
+
+peers: env
+	"$(VENV_PYTHON)" tests/peers/run.py
 
 lint: env
 	"$(VENV_PYTHON)" -m ruff check .

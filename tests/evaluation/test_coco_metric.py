@@ -143,7 +143,7 @@ def test_options_that_cannot_be_evaluated_stop_before_training(data):
     path, _ = data
     with pytest.raises(ValueError, match=r"metric_items has 'mAP50' \(did you mean mAP_50\?\); expected mAP, mAP_50"):
         CocoMetric(ann_file=str(path), metric_items=['mAP50'])
-    with pytest.raises(ValueError, match=r'proposal_nums=\(1, 10\) must be three limits'):
+    with pytest.raises(ValueError, match=r"proposal_nums=\(1, 10\) with metric='bbox' must be three limits"):
         CocoMetric(ann_file=str(path), proposal_nums=(1, 10))
 
 
@@ -227,6 +227,28 @@ def test_other_metrics_are_those_of_mmdet(data):
     path, samples = data
     _, values = evaluate(CocoMetric, path, samples, metric=['bbox', 'proposal'])
     assert values['coco/AR@100'] == evaluate(MMDetCocoMetric, path, samples, metric='proposal')[1]['coco/AR@100']
+
+
+@pytest.mark.parametrize('limits', [(2, 4), [1, 2, 3, 4], (10,)])
+def test_fast_recall_takes_any_number_of_limits(tmp_path, limits):
+    content, samples = make_data(np.random.default_rng(5), num_images=1)  # mmdet's takes equal numbers of objects only
+    path = tmp_path / 'val.json'
+    path.write_text(json.dumps(content))
+    arguments = dict(metric='proposal_fast', proposal_nums=limits)
+    _, values = evaluate(CocoMetric, path, samples, **arguments)
+    assert values == evaluate(MMDetCocoMetric, path, samples, **arguments)[1]
+    assert list(values) == [f'coco/AR@{limit}' for limit in limits]
+    CocoMetric(ann_file=str(path), metric='bbox', proposal_nums=limits, format_only=True, outfile_prefix='results')
+
+
+@pytest.mark.parametrize('key', ['bboxes', 'labels', 'scores'])
+@pytest.mark.parametrize('dtype', [torch.float64, torch.float16, torch.int64, torch.bool])
+def test_no_detections_in_any_dtype(data, key, dtype):
+    path, samples = data
+    samples[0] = make_sample(1, [])
+    _, expected = evaluate(CocoMetric, path, samples, metric=['bbox', 'segm'])
+    samples[0]['pred_instances'][key] = torch.zeros(0, dtype=dtype)
+    assert evaluate(CocoMetric, path, samples, metric=['bbox', 'segm'])[1] == expected
 
 
 @pytest.mark.parametrize('masks', [False, True])

@@ -23,6 +23,26 @@ def _arguments(input, weight, offset, mask, bias, strides, padding, dilation, gr
     return *tensors, *strides, *padding, *dilation, group, deformable_group, use_mask
 
 
+def _backward(grad: Tensor, *arguments) -> tuple:
+    """Returns the gradients of input, weight, offset, mask and bias for torchvision's arguments.
+
+    Where a sample is exactly at -1, which is where each padded convolution starts with offsets of 0, torchvision
+    returns the derivative on the inner side. It is 0 in mmcv, as outside of the feature map.
+    """
+    grads = list(_ops._deform_conv2d_backward(*float32(grad), *arguments))
+    weight, offset = arguments[1:3]
+    strides, padding, dilation = (arguments[i : i + 2] for i in (5, 7, 9))
+    places = offset.unflatten(1, (-1, *weight.shape[2:], 2))  # (N, groups, kH, kW, y and x, H, W)
+    for axis, size in enumerate(offset.shape[2:]):
+        place = torch.arange(size, device=offset.device) * strides[axis] - padding[axis]
+        tap = torch.arange(weight.shape[2 + axis], device=offset.device) * dilation[axis]
+        start = (tap[:, None] + place).to(offset)  # (taps, size)
+        start = start[:, None, :, None] if axis == 0 else start[:, None]
+        at_border = places[:, :, :, :, axis] + start == -1
+        grads[2].unflatten(1, (-1, *weight.shape[2:], 2))[:, :, :, :, axis].masked_fill_(at_border, 0)
+    return tuple(grads)
+
+
 def deform_conv_forward(
     input, weight, offset, output, columns, ones, kW, kH, dW, dH, padW, padH, dilationW, dilationH, group,
     deformable_group, im2col_step,
@@ -33,10 +53,7 @@ def deform_conv_forward(
 
 def _v1_gradients(grad_output, input, weight, offset, dW, dH, padW, padH, dilationW, dilationH, group, groups) -> tuple:
     sizes = (dH, dW), (padH, padW), (dilationH, dilationW)
-    (grad_output,) = float32(grad_output)
-    return _ops._deform_conv2d_backward(
-        grad_output, *_arguments(input, weight, offset, None, None, *sizes, group, groups)
-    )
+    return _backward(grad_output, *_arguments(input, weight, offset, None, None, *sizes, group, groups))
 
 
 def deform_conv_backward_input(
@@ -96,11 +113,8 @@ def modulated_deform_conv_backward(
     with_bias,
 ) -> None:  # fmt: skip
     sizes = (stride_h, stride_w), (pad_h, pad_w), (dilation_h, dilation_w)
-    (grad_output,) = float32(grad_output)
     offset, mask = (_of_size(t, grad_output.shape[2:]) for t in (offset, mask))
-    grads = _ops._deform_conv2d_backward(
-        grad_output, *_arguments(input, weight, offset, mask, None, *sizes, group, deformable_group)
-    )
+    grads = _backward(grad_output, *_arguments(input, weight, offset, mask, None, *sizes, group, deformable_group))
     targets = [grad_input, grad_weight, grad_offset, grad_mask] + ([grad_bias] if with_bias else [])
     for target, grad in zip(targets, grads, strict=False):
         _add(target, grad)

@@ -54,7 +54,8 @@ def softmax_focal_loss_backward(
     input: Tensor, target: Tensor, weight: Tensor, buff: Tensor, grad_input: Tensor, gamma: float, alpha: float
 ) -> None:
     p, weight = _of_target(input, target, weight)
-    slope = alpha * (gamma * (1 - p) ** (gamma - 1) * p * _log(p) - (1 - p) ** gamma) * weight
+    relative = (_log(p) / (1 - p)).masked_fill(p == 1, -1)  # its limit there: with a gamma up to 1 mmcv returns NaN
+    slope = alpha * (1 - p) ** gamma * (gamma * p * relative - 1) * weight
     is_class = target[:, None] == torch.arange(input.shape[1], device=target.device)
     grad_input.copy_(slope[:, None] * (is_class.to(slope) - input))
 

@@ -67,4 +67,6 @@ def nms(form: Form, boxes: Tensor, order: Tensor, iou_threshold: float) -> Tenso
 
     Boxes with the IoU `iou_threshold` or a larger one with a kept one are removed.
     """
-    return order[greedy(len(boxes), lambda i, j: pairwise(form, boxes[i], boxes[j]) >= iou_threshold, boxes.device)]
+    # In float32, as in mmcv: rounding errors of float64 would decide about IoUs that are equal to the threshold.
+    near = lambda i, j: pairwise(form, boxes[i], boxes[j]).float() >= iou_threshold  # noqa: E731
+    return order[greedy(len(boxes), near, boxes.device)]

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from .checks import check_shapes
 from .pairs import PAIRS, meeting_pairs
-from .polygons import area, cross
+from .polygons import area, area_gradient, cross
 from .precision import float32, float64
-from .quadrilaterals import circles, intersection_with_quads
+from .quadrilaterals import circles, gradient_with_quads, intersection_with_quads
 
 
 def hulls(points: Tensor) -> Tensor:
@@ -20,7 +20,6 @@ def hulls(points: Tensor) -> Tensor:
 
     Gift wrapping: from the lowest point to the one that has all others on its left, until the first one is back.
     """
-    points = points.detach()
     rows = torch.arange(len(points), device=points.device)
     lowest = points[..., 1] == points[..., 1].amin(1, keepdim=True)
     current = first = torch.where(lowest, points[..., 0], torch.inf).argmin(1)
@@ -38,17 +37,32 @@ def hulls(points: Tensor) -> Tensor:
     return torch.stack(corners, 1)
 
 
-def _hull(points: Tensor) -> Tensor:
-    """Returns the hulls (N, P, 2) of points (N, P, 2), differentiable. Repeated corners are sides of length 0."""
-    return points.gather(1, hulls(points)[..., None].expand(-1, -1, 2))
+def _corners(points: Tensor, indices: Tensor) -> Tensor:
+    """Returns the corners (N, P, 2) of hulls from `hulls`. Repeated corners are sides of length 0."""
+    return points.gather(1, indices[..., None].expand(-1, -1, 2))
 
 
-def _overlap(hull: Tensor, quads: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the areas (N,) of intersections and of unions. Points on one line have no area."""
+def _of_corners(gradients: Tensor, indices: Tensor, points: Tensor) -> Tensor:
+    """Returns the gradients (N, P, 2) of points (N, P, 2) from those of hulls' corners, which `hulls` numbers."""
+    return torch.zeros_like(points).scatter_add_(1, indices[..., None].expand(-1, -1, 2), gradients)
+
+
+def _between_corners(hull: Tensor, points: Tensor) -> Tensor:
+    """Returns the gradients (N, P, 2) of a hull's area for points that lie on its sides and are moved outwards."""
+    side = (hull.roll(-1, 1) - hull)[:, None]
+    start = points[:, :, None] - hull[:, None]  # (N, P, sides, 2)
+    along, squared = (start * side).sum(-1), side.square().sum(-1)
+    tiny = 1e-12 * points.square().sum(-1).amax(1)[:, None, None]
+    on = (cross(side, start).abs() <= tiny) & (along > tiny) & (squared - along > tiny)
+    return (torch.stack([side[..., 1], -side[..., 0]], -1) / 2 * on[..., None]).sum(2)
+
+
+def _areas(hull: Tensor, quads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the areas (N,) of intersections and of unions, and whether the points are on one line: no area."""
     size = area(hull)
-    flat = size <= 1e-10 * hull.detach().square().amax((1, 2))
+    flat = size <= 1e-10 * hull.square().amax((1, 2))
     inter = intersection_with_quads(hull, quads).masked_fill(flat, 0)
-    return inter, size + area(quads).abs() - inter
+    return inter, size + area(quads).abs() - inter, flat
 
 
 def convex_iou(pointsets: Tensor, polygons: Tensor, ious: Tensor) -> None:
@@ -56,16 +70,19 @@ def convex_iou(pointsets: Tensor, polygons: Tensor, ious: Tensor) -> None:
     check_shapes('convex_iou', pointsets=(pointsets, (None, 18)), polygons=(polygons, (None, 8)))
     points, quads = float64(pointsets, polygons)
     points, quads = points.unflatten(1, (9, 2)), quads.unflatten(1, (4, 2))
-    hull, result = _hull(points), points.new_zeros(ious.shape)
+    hull, result = _corners(points, hulls(points)), points.new_zeros(ious.shape)
     for i, j in meeting_pairs(*circles(points), *circles(quads)):
         middle = quads[j].mean(1, keepdim=True)
-        inter, union = _overlap(hull[i] - middle, quads[j] - middle)
+        inter, union, _ = _areas(hull[i] - middle, quads[j] - middle)
         result[i, j] = inter / union
     ious.copy_(result)
 
 
 def convex_giou(pointsets: Tensor, polygons: Tensor, output: Tensor) -> None:
     """Writes per pair the gradient of the GIoU with respect to the 18 coordinates, and the GIoU: (N, 19).
+
+    Where the hull touches the quadrilateral it is the derivative in the direction that enlarges the hull. Points on a
+    side of their own hull have none, and of equal points the first one has that of the corner.
 
     Args:
         pointsets: (N, 18).
@@ -77,13 +94,21 @@ def convex_giou(pointsets: Tensor, polygons: Tensor, output: Tensor) -> None:
     middle = quads.mean(1, keepdim=True)
     for part in range(0, len(points), PAIRS):
         rows = slice(part, part + PAIRS)
-        with torch.enable_grad():
-            leaf, quad = (points[rows] - middle[rows]).requires_grad_(), quads[rows] - middle[rows]
-            inter, union = _overlap(_hull(leaf), quad)
-            around = area(_hull(torch.cat([leaf, quad], 1)))
-            giou = inter / union - (around - union) / around
-            (grad,) = torch.autograd.grad(giou.sum(), leaf)
-        output[rows] = torch.cat([grad.flatten(1), giou.detach()[:, None]], 1).to(output)
+        own, quad = points[rows] - middle[rows], quads[rows] - middle[rows]
+        both = torch.cat([own, quad], 1)
+        indices, outer = hulls(own), hulls(both)
+        hull, around = _corners(own, indices), _corners(both, outer)
+        inter, union, flat = _areas(hull, quad)
+        outside = area(around)
+        # of GIoU = inter / union + union / outside - 1, where union = the hull's area + the quadrilateral's - inter
+        of_union = 1 / outside - inter / union**2
+        grad = _of_corners(area_gradient(around), outer, both)
+        grad += _between_corners(around, both) * torch.zeros_like(both[..., :1]).scatter_(1, indices[..., None], 1)
+        grad *= (-union / outside**2)[:, None, None]
+        of_inter = (1 / union - of_union).masked_fill(flat, 0)[:, None, None] * gradient_with_quads(hull, quad)
+        grad += _of_corners(of_inter + of_union[:, None, None] * area_gradient(hull), indices, both)
+        giou = inter / union + union / outside - 1
+        output[rows] = torch.cat([grad[:, :9].flatten(1), giou[:, None]], 1).to(output)
 
 
 def min_area_polygons(pointsets: Tensor, polygons: Tensor) -> None:
@@ -95,7 +120,7 @@ def min_area_polygons(pointsets: Tensor, polygons: Tensor) -> None:
     points = float64(pointsets)[0].unflatten(1, (9, 2))
     middle = points.mean(1, keepdim=True)
     points = points - middle
-    hull = _hull(points)
+    hull = _corners(points, hulls(points))
     side = hull.roll(-1, 1) - hull
     angle = torch.atan2(side[..., 1], side[..., 0]) % (math.pi / 2)
     angle = torch.where(angle > math.pi / 2 - 1e-6, 0, angle)  # a multiple of 90 degrees, with a rounding error

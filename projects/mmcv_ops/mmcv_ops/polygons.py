@@ -1,7 +1,7 @@
 """Areas of polygons and of their intersections, without building the intersection.
 
 By Green's theorem the area of an intersection is a sum over the parts of each polygon's edges inside the other one.
-Each edge is cut by all sides of the other polygon at once: no loop, no sorting, and autograd can differentiate it.
+Each edge is cut by all sides of the other polygon at once: no loop and no sorting.
 
 Polygons are (..., corners, 2) tensors; "convex" here includes the direction: corners in the direction in which the
 angle from x to y grows (clockwise in an image), so that `area` is positive.
@@ -23,13 +23,18 @@ def area(polygons: Tensor) -> Tensor:
 
 def intersection(p: Tensor, q: Tensor) -> Tensor:
     """Returns the areas (...) of the intersections of convex polygons (..., P, 2) and (..., Q, 2)."""
-    return ((_edges_inside(p, q, True) + _edges_inside(q, p, False)) / 2).clamp(min=0)
+    twice = sum(
+        (cross(a, a.roll(-1, -2)) * (leave - enter)).sum(-1)  # the area between the origin and the parts of the edges
+        for a, (enter, leave) in ((p, parts_inside(p, q)), (q, parts_inside(q, p, count_shared=False)))
+    )
+    return (twice / 2).clamp(min=0)
 
 
-def _edges_inside(p: Tensor, q: Tensor, count_shared: bool) -> Tensor:
-    """Returns twice the area between the origin and the parts of p's edges inside q.
+def parts_inside(p: Tensor, q: Tensor, count_shared: Tensor | bool = True) -> tuple[Tensor, Tensor]:
+    """Returns where p's edges enter and leave q, (..., P) each, in edge lengths from their first corner.
 
-    An edge that lies on one of q's edges, in the same direction, counts if `count_shared`: once for the two polygons.
+    Both are 0 for an edge outside of q. An edge that lies on one of q's edges, in the same direction, counts as inside
+    if `count_shared`, of all or per edge of q, (Q,): in one of the two polygons it counts once.
     """
     edges, sides = p.roll(-1, -2) - p, (q.roll(-1, -2) - q)[..., None, :, :]
     # Distance, times the side's length, of the edges' ends from the sides of q: (..., P edges, Q sides).
@@ -43,7 +48,19 @@ def _edges_inside(p: Tensor, q: Tensor, count_shared: bool) -> Tensor:
     crossing = start / torch.where(start == end, 1, start - end)
     enter = torch.where((start < 0) & (end > 0), crossing, 0.0).amax(-1)
     leave = torch.where((start > 0) & (end < 0), crossing, 1.0).amin(-1)
-    outside = ((start <= 0) & (end <= 0) & ~shared).any(-1)
-    length = torch.where(outside | ~keep.all(-1), 0, (leave - enter).clamp(min=0))
-    # The part from p + enter * edge to p + leave * edge, seen from the origin.
-    return (cross(p, edges) * length).sum(-1)
+    outside = ((start <= 0) & (end <= 0) & ~shared).any(-1) | ~keep.all(-1) | (leave < enter)
+    return enter.masked_fill(outside, 0), leave.masked_fill(outside, 0)
+
+
+def area_gradient(polygons: Tensor, enter: Tensor | float = 0.0, leave: Tensor | float = 1.0) -> Tensor:
+    """Returns the gradient (..., P, 2) of an area that the edges of polygons (..., P, 2) bound.
+
+    Where only the parts from `enter` to `leave` (..., P) are its boundary, as `parts_inside` returns them, it is the
+    gradient of the area of the intersection: an edge that moves by d adds the cross product of d and its part. So a
+    corner on an edge of the other polygon has no influence.
+    """
+    edges = polygons.roll(-1, -2) - polygons
+    normals = torch.stack([edges[..., 1], -edges[..., 0]], -1)
+    of_end = torch.as_tensor((leave**2 - enter**2) / 2)[..., None] * normals
+    of_start = torch.as_tensor(leave - enter)[..., None] * normals - of_end
+    return of_start + of_end.roll(1, -2)

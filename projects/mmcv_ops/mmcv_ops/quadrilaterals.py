@@ -9,14 +9,17 @@ from torch import Tensor
 
 from .checks import check_boxes
 from .pairs import Form, nms, ratio, write_ious
-from .polygons import area, intersection
+from .polygons import area, area_gradient, intersection, parts_inside
 from .precision import float64
 
 
 def triangles(quads: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Returns two triangles (..., 3, 2) in positive direction of quadrilaterals (..., 4, 2), and their signs (...)."""
+    """Returns two triangles (..., 3, 2) in positive direction of quadrilaterals (..., 4, 2), and their signs (...).
+
+    The last side of a triangle is the diagonal.
+    """
     parts = []
-    for corners in ([0, 1, 2], [0, 2, 3]):
+    for corners in ([0, 1, 2], [2, 3, 0]):
         triangle = quads[..., corners, :]
         sign = area(triangle).sign()
         parts.append((torch.where(sign[..., None, None] < 0, triangle.flip(-2), triangle), sign))
@@ -27,6 +30,19 @@ def intersection_with_quads(convex: Tensor, quads: Tensor) -> Tensor:
     """Returns the areas (N,) of the intersections of convex polygons (N, P, 2) and quadrilaterals (N, 4, 2)."""
     signed = sum(sign * intersection(convex, triangle) for triangle, sign in triangles(quads))
     return signed.abs()
+
+
+def gradient_with_quads(convex: Tensor, quads: Tensor) -> Tensor:
+    """Returns the gradient (N, P, 2) of `intersection_with_quads` with respect to the convex polygons.
+
+    Edges that lie on a side of the quadrilateral are taken as outside, those on the diagonal as inside.
+    """
+    diagonal = torch.tensor([False, False, True], device=quads.device)
+    signed = sum(
+        sign[:, None, None] * area_gradient(convex, *parts_inside(convex, triangle, diagonal))
+        for triangle, sign in triangles(quads)
+    )
+    return signed * area(quads).sign()[:, None, None]
 
 
 def _ious(a: Tensor, b: Tensor, iof: bool) -> Tensor:

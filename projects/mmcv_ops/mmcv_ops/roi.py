@@ -142,7 +142,8 @@ def roi_pool_forward(
     flat = features.transpose(0, 1).flatten(1)  # (C, N x H x W)
     start = rois[:, 1:3] * spatial_scale
     sides = (rois[:, 3:] + 1) * spatial_scale - start
-    for k in (sides > 0).all(1).nonzero()[:, 0].split(16) if len(rois) else ():
+    regions = (sides > 0).all(1).nonzero()[:, 0]
+    for k in regions.split(16) if len(regions) else ():
         rows = _pixels(start[k, 1], sides[k, 1], pooled_height, height)  # (k, PH, rows per bin), -1 outside
         columns = _pixels(start[k, 0], sides[k, 0], pooled_width, width)
         rows, columns = rows[:, :, None, :, None], columns[:, None, :, None, :]
@@ -210,6 +211,8 @@ def deform_roi_pool_backward(
     size = pooled_height, pooled_width
     with torch.enable_grad():
         output = _deform_roi_pool(features, rois, offset, size, spatial_scale, sampling_ratio, gamma)
+        if not output.requires_grad:  # there are no samples: mmcv's gradients are 0 before
+            return
         grads = torch.autograd.grad(output, [features, offset], grad, materialize_grads=True)
     grad_input.copy_(grads[0])
     grad_offset.copy_(grads[1])

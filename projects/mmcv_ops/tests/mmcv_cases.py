@@ -245,6 +245,115 @@ def pixel_group(ops, distance):
     )
 
 
+# Inputs at which functions have a kink or a jump: places on pixels, borders and beyond, boxes that touch, are equal or
+# have no area, equal scores, angles of 0, 90 and 180 degrees.
+
+_TOUCHING = torch.tensor(
+    [
+        [0, 0, 10, 10], [0, 0, 10, 10], [10, 0, 20, 10], [10, 10, 20, 20], [0, 0, 10, 5], [0, 5, 10, 10], [0, 0, 5, 5],
+        [5, 5, 5, 5], [5, 5, 5, 10], [0, 0, 0, 0], [0, 0, 10, 20], [-10, -10, 0, 0], [9, 9, 11, 11], [0, 0, 30, 30.0],
+    ]
+)  # fmt: skip
+_ON_PIXELS = torch.tensor(
+    [
+        [0, 0, 0, 6, 5], [0, -1, -1, 6, 5], [0, 0, 0, 0, 0], [1, 2, 2, 2, 4], [1, 1, 1, 4, 4], [1, 6, 5, 8, 7],
+        [1, 5, 4, 6, 5], [0, -3, -3, -1, -1], [0, 0.5, 0.5, 5.5, 4.5], [1, 5.5, 0, 7.5, 4],
+    ]
+)  # fmt: skip
+_TIES = {'equal': torch.ones(14), 'levels': torch.arange(14.0) % 3 / 3 + 0.1}
+
+
+def _upright(turns):
+    """Returns _TOUCHING as rotated boxes (14, 5), turned by `turns` x 90 degrees."""
+    center, side = (_TOUCHING[:, :2] + _TOUCHING[:, 2:]) / 2, _TOUCHING[:, 2:] - _TOUCHING[:, :2]
+    return torch.cat([center, side, torch.full((14, 1), turns * torch.pi / 2)], 1)
+
+
+@case(
+    *[
+        (function, threshold, offset)
+        for function in ('nms', 'soft_nms', 'nms_match', 'nms_rotated')
+        for threshold in (0.0, 0.25, 0.5, 1.0)
+        for offset in (0, 1)
+    ]
+)
+def nms_kinks(ops, function, threshold, offset):
+    found = {}
+    for name, scores in _TIES.items():
+        if function == 'nms_match':
+            groups = ops.nms_match(torch.cat([_TOUCHING, scores[:, None]], 1), threshold)
+            found[name] = torch.tensor([i for group in groups for i in (*group.tolist(), -1)])
+        elif function == 'nms_rotated':
+            found[name] = ops.nms_rotated(_upright(offset), scores, threshold)[1]
+        else:
+            arguments = dict(method='linear', min_score=0.01) if function == 'soft_nms' else {}
+            dets, found[name] = getattr(ops, function)(_TOUCHING, scores, threshold, offset=offset, **arguments)
+            found[f'{name}_dets'] = dets
+    return found
+
+
+@case(*[(mode, turns) for mode in ('iou', 'iof') for turns in (0, 1, -1)])
+def iou_kinks(ops, mode, turns):
+    ious = dict(rotated=ops.box_iou_rotated(_upright(0), _upright(turns), mode))
+    return ious | dict(upright=ops.bbox_overlaps(_TOUCHING, _TOUCHING.flip(0), mode, False, turns % 2))
+
+
+@case(*[(mode, ratio, aligned) for mode in ('avg', 'max') for ratio in (0, 1, 2) for aligned in (False, True)])
+def roi_align_kinks(ops, mode, ratio, aligned):
+    """Mode 'max' without RoIs of size 0, and without samples at -1: compiled takes their place for no sample."""
+    regions = _ON_PIXELS if mode == 'avg' else _ON_PIXELS[[0, 4, 5, 6, 8, 9]]
+    found = {}
+    for name, x in (('random', random(2, 3, 5, 6)), ('equal', torch.ones(2, 3, 5, 6, requires_grad=True))):
+        values = gradients(ops.roi_align(x, regions, 2, 1.0, ratio, mode, aligned), x=x)
+        found |= {f'{name}_{key}': value for key, value in values.items()}
+    return found
+
+
+@case(*[(kind, turns) for kind in ('rotated', 'align', 'bezier') for turns in (0, 1, 2, 3)])
+def place_kinks(ops, kind, turns):
+    x = random(2, 3, 5, 6)
+    image, corner, side = _ON_PIXELS[:, :1], _ON_PIXELS[:, 1:3], _ON_PIXELS[:, 3:] - _ON_PIXELS[:, 1:3]
+    angle = torch.full_like(image, turns * torch.pi / 2)
+    if kind == 'rotated':
+        regions = torch.cat([image, corner + side / 2, side, angle], 1)
+        output = ops.roi_align_rotated(x, regions, 2, 1.0, turns % 2 * 2, turns < 2)
+    elif kind == 'align':
+        order = torch.arange(60)
+        values = torch.stack([order % 9 - 1, order % 8 - 1, order % 3 * 2, order % 4 * 2], 1)
+        regions = torch.cat([values, angle[:1].expand(60, 1)], 1).view(2, 5, 6, 5)
+        output = ops.rotated_feature_align(x, regions, 1.0, 5)
+    else:
+        part = torch.linspace(0, 1, 4)[:, None]
+        upper = corner[:, None] + part * side[:, None] * torch.tensor([1.0, 0])
+        lower = (upper + side[:, None] * torch.tensor([0, 1.0])).flip(1)
+        curves = torch.cat([image, torch.cat([upper, lower], 1).flatten(1)], 1)
+        output = ops.bezier_align(x, curves, 2, 1.0, turns % 2 * 2, turns < 2)
+    return gradients(output, x=x)
+
+
+@case(*[(kind, version) for kind in ('zero', 'pixels', 'halves', 'rounded') for version in (1, 2)])
+def deform_conv_kinks(ops, kind, version):
+    """Offsets with which samples are on pixels, at -1, at H and W, between two pixels, and -1 after rounding only."""
+    steps = torch.from_numpy(np.random.RandomState(0).randint(-6, 7, (2, 24, 3, 6))).float()
+    offset = (steps * dict(zero=0, pixels=1, halves=0.5, rounded=1e-8)[kind]).requires_grad_()
+    x, weight, mask = random(2, 4, 5, 6), random(4, 4, 3, 2, seed=1), random(2, 12, 3, 6, seed=3)
+    sizes = (2, 1), (1, 1), (1, 2), 1, 2  # stride, padding, dilation, groups
+    inputs = dict(x=x, offset=offset, weight=weight)
+    if version == 1:
+        return gradients(ops.deform_conv2d(x, offset, weight, *sizes), **inputs)
+    return gradients(ops.modulated_deform_conv2d(x, offset, mask, weight, None, *sizes), mask=mask, **inputs)
+
+
+@case((1,), (2,))
+def deform_conv_first_step(ops, version):
+    """The layer starts with offsets of 0."""
+    layer = (ops.DeformConv2dPack if version == 1 else ops.ModulatedDeformConv2dPack)(4, 4, 3, padding=1)
+    with torch.no_grad():
+        layer.weight.copy_(random(4, 4, 3, 3, seed=1))
+    parameters = {name.replace('.', '_'): p for name, p in layer.named_parameters() if name != 'bias'}
+    return gradients(layer(random(2, 4, 5, 6, grad=False)), **parameters)
+
+
 def run(name, ops):
     """Returns the arrays of a case."""
     return {key: value.detach().cpu().numpy() for key, value in CASES[name](ops).items()}

@@ -52,6 +52,14 @@ def test_deform_roi_pool(ops):
     plain.sum().backward()
 
 
+def test_deform_roi_pool_without_samples(ops):
+    """No RoIs, or RoIs of size 0 with one sample per feature pixel."""
+    for regions in (torch.zeros(0, 5), torch.tensor([[0, 3.0, 3, 3, 3]])):
+        inputs = random(2, 2, 9, 7), random(len(regions), 2, 2, 3, seed=4)
+        output = ops.deform_roi_pool(inputs[0], regions, inputs[1], (2, 3), 1.0, 0, 0.3)
+        assert not any(grad.any() for grad in torch.autograd.grad(output.sum(), inputs, materialize_grads=True))
+
+
 def test_roi_pool(ops):
     x = random(2, 2, 9, 7)
     regions = torch.cat([rois(9), torch.tensor([[1, 30, 30, 20, 20.0], [0, 300, 300, 400, 400]])])
@@ -66,6 +74,22 @@ def test_roi_pool(ops):
             grad[int(regions[k, 0]), c, where[k, c, i, j]] += weights[k, c, i, j]
     assert_close(x.grad, grad.reshape(x.shape))
     assert np.abs(output.detach().numpy()[-2:]).max() == 0  # negative size, outside
+    assert not ops.roi_pool(x, regions[-2:-1], (2, 3), 0.09).any()  # negative sizes only
+
+
+def test_roi_pool_on_pixel_borders_of_equal_values(ops):
+    """Bins that end on pixels, empty bins, and several highest values: the first one has the gradient."""
+    order = np.random.RandomState(0)
+    for _ in range(20):
+        x = torch.from_numpy(order.randint(0, 3, (2, 2, 5, 6))).float().requires_grad_()
+        regions = np.concatenate([order.randint(0, 2, (6, 1)), order.randint(-6, 16, (6, 4)) / 2], 1)
+        output = ops.roi_pool(x, torch.from_numpy(regions).float(), (2, 3), 1.0)
+        expected, where = reference.roi_pool(x.detach().numpy(), regions, (2, 3), 1.0)
+        assert_close(output, expected)
+        grad = np.zeros((2, 2, 30))
+        for k, c, i, j in np.argwhere(where >= 0):
+            grad[int(regions[k, 0]), c, where[k, c, i, j]] += 1
+        assert_close(torch.autograd.grad(output.sum(), x)[0], grad.reshape(x.shape))
 
 
 @pytest.mark.parametrize('function', ['carafe', 'carafe_naive'])
@@ -158,6 +182,14 @@ def test_softmax_focal_loss(ops):
     loss = ops.softmax_focal_loss(logits, target, 2.0, 0.3, weight, 'sum')  # mmcv cannot differentiate 'none'
     (grad,) = torch.autograd.grad(loss, logits)
     assert_close(grad, torch.autograd.grad(expected.sum(), logits)[0], 1e-5)
+
+
+@pytest.mark.parametrize('gamma', [0, 0.5, 1.0])
+def test_gradient_of_a_certain_softmax_is_zero(ops, gamma):
+    """A probability that rounds to 1: mmcv multiplies 0 and infinity."""
+    logits = torch.tensor([[200.0, 0, 0]], requires_grad=True)
+    ops.softmax_focal_loss(logits, torch.tensor([0]), gamma, 0.3, None, 'sum').backward()
+    assert not logits.grad.any()
 
 
 def test_softmax_focal_loss_ignores_labels_outside(ops):

@@ -16,7 +16,7 @@ def compare(name, result, expected):
         elif name.startswith(('nms', 'batched_nms', 'soft_nms', 'psa_mask')):
             np.testing.assert_allclose(value, want, rtol=1e-6, atol=0, err_msg=where)
         else:
-            np.testing.assert_allclose(value, want, rtol=1e-5, atol=1e-5 * np.abs(want).max(), err_msg=where)
+            np.testing.assert_allclose(value, want, rtol=1e-5, atol=1e-5 * np.nanmax(np.abs(want)), err_msg=where)
 
 
 @pytest.mark.parametrize('name', mmcv_cases.CASES)

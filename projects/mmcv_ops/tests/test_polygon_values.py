@@ -102,6 +102,51 @@ def test_convex_giou_and_its_gradient(ops):
     assert grads.abs().sum() > 1
 
 
+def _one_sided(polygon, points, coordinate):
+    """Returns the derivatives of the GIoU on both sides, in ascending order."""
+    step, moved = 1e-6, []
+    for sign in (1, 0, -1):
+        place = points.copy()
+        place[coordinate] += sign * step
+        moved.append(reference.iou_and_giou(place.reshape(9, 2), polygon)[1])
+    return sorted([(moved[0] - moved[1]) / step, (moved[1] - moved[2]) / step])
+
+
+INNER = [(1.6, 1.9), (1.9, 1.6), (2, 2), (2.2, 2.1), (2.1, 2.3)]  # inside of the hulls
+
+
+@pytest.mark.parametrize(
+    'corners',
+    [
+        [(1.5, 1.5), (3.5, 1.5), (3.5, 2.5), (2.5, 3.5)],  # a side goes through the square's corner
+        [(1, 1), (3, 1), (3, 3), (1, 3)],  # equal
+        [(1, 1), (2.5, 1), (2.5, 2.5), (1, 2.5)],  # two sides and a corner in common
+        [(1.5, 1.5), (2.5, 1.5), (2.5, 2.5), (1.5, 2.5)],  # inside
+        [(0, 2), (2, 0), (4, 2), (2, 4)],  # the square's corners are on the sides
+        [(1, 2), (2, 1), (3, 2), (2, 3)],  # corners on the square's sides
+        [(1, 1), (3, 3), (1, 3), (1.2, 2.8)],  # a side on the square's diagonal
+    ],
+)
+def test_convex_giou_gradient_at_ties(ops, corners):
+    square = np.array([[1, 1], [3, 1], [3, 3], [1, 3]], float)
+    points = np.array((corners + INNER), float).flatten()
+    grads = ops.convex_giou(torch.tensor(points)[None], torch.tensor(square).view(1, 8))[1][0]
+    for k in range(18):
+        low, high = _one_sided(square, points, k)
+        assert low - 1e-4 <= grads[k] <= high + 1e-4, (k, low, grads[k], high)
+    assert grads.isfinite().all()
+
+
+def test_convex_giou_gradient_of_equal_points(ops):
+    """The first one has the gradient with which all of them are moved."""
+    square, at = torch.tensor([[1.0, 1, 3, 1, 3, 3, 1, 3]]).double(), torch.tensor([[4.0, 5] * 9]).double()
+    grads = ops.convex_giou(at, square)[1].view(9, 2)
+    up, down = (ops.convex_giou(at + torch.tensor([step, 0] * 9), square)[0] for step in (1e-6, -1e-6))
+    assert grads[0, 0].item() == pytest.approx((up - down).item() / 2e-6, abs=1e-6)
+    assert grads[0, 0] < -0.01
+    assert not grads[1:].any()
+
+
 def test_convex_giou_of_collinear_and_equal_points(ops):
     square = torch.tensor([0.0, 0, 4, 0, 4, 4, 0, 4])
     grid = torch.tensor([[x, y] for y in (0.0, 2, 4) for x in (0.0, 2, 4)]).flatten()  # five points are on no corner

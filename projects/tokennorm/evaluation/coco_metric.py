@@ -32,7 +32,8 @@ class CocoMetric(MMDetCocoMetric):
     `detections` are those of the last evaluation by 'bbox' or 'segm', on the main process only.
 
     Raises:
-        ValueError: for `metric_items` that do not exist, and for other than three `proposal_nums`.
+        ValueError: for `metric_items` that do not exist, and for other than three `proposal_nums` where a metric
+            other than 'proposal_fast' is evaluated.
     """
 
     def __init__(
@@ -50,11 +51,13 @@ class CocoMetric(MMDetCocoMetric):
             if item not in COCO_AP and item not in COCO_AR:
                 known = [*COCO_AP, *COCO_AR]
                 raise ValueError(f'metric_items has {item!r}{did_you_mean(item, known)}; expected {", ".join(known)}')
-        if not isinstance(proposal_nums, Sequence) or len(proposal_nums) != 3:
-            raise ValueError(f'proposal_nums={proposal_nums!r} must be three limits, such as (100, 300, 1000)')
         iou_thrs = None if iou_thrs is None else np.atleast_1d(iou_thrs)
         chosen = dict(proposal_nums=proposal_nums, metric_items=metric_items, iou_thrs=iou_thrs)
         super().__init__(ann_file, *args, **chosen, **kwargs)
+        by_limits = [metric for metric in self.metrics if metric != 'proposal_fast' and not self.format_only]
+        if by_limits and (not isinstance(proposal_nums, Sequence) or len(proposal_nums) != 3):
+            text = 'must be three limits, such as (100, 300, 1000); only proposal_fast takes any number'
+            raise ValueError(f'proposal_nums={proposal_nums!r} with metric={by_limits[0]!r} {text}')
         self.ann_file = ann_file
         self._read_ids: list[int] | None = None  # `img_ids` of the last evaluation, unless a caller chose them
         self.detections: dict[str, CocoResults] = {}

@@ -85,7 +85,8 @@ class CocoResults:
             boxes[:, 2:] -= boxes[:, :2]
             scores = prediction.get('mask_scores', prediction['scores']) if masks else prediction['scores']
             image = np.full(len(boxes), prediction['img_id'], np.float64)
-            rows.append(np.column_stack([image, boxes, scores, ids[prediction['labels']]]))
+            labels = prediction['labels'] if len(boxes) else np.zeros(0, np.int64)  # of no objects, in any dtype
+            rows.append(np.column_stack([image, boxes, scores, ids[labels]]))
             if masks:
                 encodings += [_as_text(mask) for mask in prediction['masks']]
         return cls(np.concatenate(rows), encodings if masks else None)
