@@ -54,7 +54,7 @@ ROWS = {  # config, and what is exact
     'DINO': ('dino/dino-4scale_r50_8xb2-12e_coco', {'boxes'}),
     'Mask2Former': ('mask2former/mask2former_r50_8xb2-lsj-50e_coco', set()),
     'RTMDet-Ins': ('rtmdet/rtmdet-ins_tiny_8xb32-300e_coco', DENSE_MASKS),
-    'SOLOv2': ('solov2/solov2_r50_fpn_1x_coco', set()),
+    'SOLOv2': ('solov2/solov2_r50_fpn_1x_coco', {'boxes'}),  # which are all 0: it has masks only
     'CondInst': ('condinst/condinst_r50_fpn_ms-poly-90k_coco_instance', DENSE_MASKS),
 }
 
