@@ -69,7 +69,7 @@ def check_cfg(cfg: Any, role: str) -> None:
 
 def check_arguments(cls: type, kwargs: Mapping[str, Any], role: str) -> None:
     """Raises a ValueError, with the nearest name, for an argument that the constructor of `cls` does not have."""
-    accepted = _parameters(cls)
+    accepted = arguments_of(cls)
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()):
         return
     for name in kwargs:
@@ -78,12 +78,12 @@ def check_arguments(cls: type, kwargs: Mapping[str, Any], role: str) -> None:
             raise ValueError(f'{role}: {cls.__name__} has no argument {name!r}{meant}; it has {", ".join(accepted)}')
 
 
-def _parameters(cls: type) -> dict[str, inspect.Parameter]:
+def arguments_of(cls: type) -> dict[str, inspect.Parameter]:
     """The arguments of a constructor. TokenNorm's pass `**kwargs` on to their base class."""
     parameters = dict(inspect.signature(cls).parameters)
     if 'kwargs' in parameters and cls.__module__.startswith('tokennorm.'):
         del parameters['kwargs']
-        parameters |= _parameters(cls.__base__)  # type: ignore[arg-type]
+        parameters |= arguments_of(cls.__base__)  # type: ignore[arg-type]
     return parameters
 
 

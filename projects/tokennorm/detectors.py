@@ -21,12 +21,21 @@ else:
 
     @MODELS.register_module()
     class RetinaNet(_PaddingMasked, detectors.RetinaNet):
-        """mmdet's `RetinaNet` with `tokennorm.mask_padding`. The arguments are mmdet's."""
+        """mmdet's `RetinaNet` with `tokennorm.mask_padding`.
+
+        The arguments are mmdet's; `data_preprocessor` must be `tokennorm.DetDataPreprocessor`.
+        """
 
     @MODELS.register_module()
     class FasterRCNN(_PaddingMasked, detectors.FasterRCNN):
-        """mmdet's `FasterRCNN` with `tokennorm.mask_padding`. The arguments are mmdet's."""
+        """mmdet's `FasterRCNN` with `tokennorm.mask_padding`.
+
+        The arguments are mmdet's; `data_preprocessor` must be `tokennorm.DetDataPreprocessor`.
+        """
 
     @MODELS.register_module()
     class MaskRCNN(_PaddingMasked, detectors.MaskRCNN):
-        """mmdet's `MaskRCNN` with `tokennorm.mask_padding`. The arguments are mmdet's."""
+        """mmdet's `MaskRCNN` with `tokennorm.mask_padding`.
+
+        The arguments are mmdet's; `data_preprocessor` must be `tokennorm.DetDataPreprocessor`.
+        """

@@ -50,6 +50,30 @@ def test_backbones(backbone):
 
 
 @pytest.mark.parametrize('backbone', ARCHS)
+@pytest.mark.parametrize(
+    ('name', 'way_out'),
+    [
+        ('drop_path', r' \(did you mean drop_path_rate\?\)'),
+        ('foo', ''),
+        ('pretrained', r': use init_cfg=dict\('),
+        *((name, ': leave it out: ') for name in ('convert_weights', 'use_abs_pos_embed', 'patch_norm', 'strides')),
+        *((name, ': it is part of arch') for name in ('embed_dims', 'depths', 'num_stages', 'num_heads')),
+    ],
+)
+def test_arguments_that_a_backbone_lacks(backbone, name, way_out):
+    wanted = rf'^{backbone} has no argument {name!r}{way_out}.*; it has arch, .*_delete_=True'
+    for kwargs in (dict(arch=ARCHS[backbone]), {}):
+        with pytest.raises(ValueError, match=wanted):
+            getattr(backbones, backbone)(**kwargs, **{name: None})
+
+
+@pytest.mark.parametrize('backbone', ['PVTv2', 'Swin'])
+def test_backbones_without_positions_have_no_size_of_them(backbone):
+    with pytest.raises(ValueError, match=f"{backbone} has no argument 'pretrain_img_size': leave it out"):
+        getattr(backbones, backbone)(ARCHS[backbone], pretrain_img_size=224)
+
+
+@pytest.mark.parametrize('backbone', ARCHS)
 def test_a_row_has_the_keys_of_the_table_and_no_others(backbone):
     row = ARCHS[backbone]
     for wrong in (dict(row, extra=(1, 1)), {key: row[key] for key in list(row)[1:]}):

@@ -74,6 +74,7 @@ def test_images_of_a_batch_do_not_see_each_other(cls, kwargs):
         with torch.set_grad_enabled(needs_grad):
             alone = torch.cat([model(image[None])[-1] for image in images])
             assert_near('last output', model(images)[-1], alone)
+            assert model(images[:0])[-1].shape == (0, *alone.shape[1:]), 'a batch of no image'
 
 
 @of_every_form

@@ -75,7 +75,7 @@ def test_the_prefix_of_mmengines_init_cfg_is_that_of_the_backbone(tmp_path):
     source = randomize(small_pvt())
     torch.save({f'backbone.{key}': value for key, value in source.state_dict().items()}, tmp_path / 'detector.pth')
     init_cfg = dict(type='Pretrained', checkpoint=str(tmp_path / 'detector.pth'))
-    model = PVT(ARCH, init_cfg=dict(init_cfg, prefix='backbone.'))
+    model = PVT(ARCH, init_cfg=dict(init_cfg, prefix='backbone.', map_location='cpu'))
     model.init_weights()
     assert_same_weights(model, source)
     with pytest.raises(UserError, match='is found without prefix'):

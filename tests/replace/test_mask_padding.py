@@ -2,13 +2,15 @@
 
 import copy
 import pickle
+import re
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from mmcv.ops import RoIAlign
+from mmcv.ops import DeformConv2dPack, ModulatedDeformConv2dPack, RoIAlign
 from mmdet.models.dense_heads import YOLOXHead
+from mmdet.models.roi_heads.mask_heads import FusedSemanticHead, GlobalContextHead
 from mmdet.structures import DetDataSample
 from torch import nn
 
@@ -89,6 +91,55 @@ def test_convolutions_poolings_and_gradients_are_those_of_images_alone():
     for (name, actual), wanted in zip(together.named_parameters(), one.parameters(), strict=True):
         assert_near(name, actual.grad, wanted.grad, 'backward')
     assert (one(on_canvas(images))[0, :, :48, :32] - outs[0, :, :48, :32]).abs().max() > 0.1, 'without the masks'
+
+
+LAYERS = [
+    nn.MaxPool2d(5, 1, 2),
+    nn.MaxPool2d(3, 2, 1),
+    nn.MaxPool2d(3, 2, ceil_mode=True),
+    nn.MaxPool2d(2, 2, ceil_mode=True),
+    nn.MaxPool2d((3, 2), (2, 1), (1, 0), dilation=(2, 1)),
+    nn.AdaptiveMaxPool2d(1),
+    nn.AdaptiveAvgPool2d((1, 1)),
+    *(
+        nn.AvgPool2d(*sizes, ceil_mode=ceil_mode, count_include_pad=count)
+        for sizes in ((3, 1, 1), (3, 2, 1), (2, 2), ((5, 3), (2, 3), (2, 0)))
+        for ceil_mode in (False, True)
+        for count in (False, True)
+    ),
+    nn.AvgPool2d(3, 2, 1, ceil_mode=True, divisor_override=5),
+    *(
+        nn.Conv2d(4, 6, 3, stride, padding, dilation, groups=2, padding_mode=mode)
+        for mode in ('zeros', 'replicate', 'reflect', 'circular')
+        for stride, padding, dilation in ((1, 1, 1), (2, 1, 1), (1, (2, 1), (2, 1)), (1, 'same', 1))
+    ),
+    nn.Conv2d(4, 6, (1, 4), padding='same', padding_mode='replicate', bias=False),
+    ModulatedDeformConv2dPack(4, 6, 3, padding=1, deform_groups=2),
+    DeformConv2dPack(4, 6, 3, stride=2, padding=1),
+]
+
+
+@pytest.mark.parametrize('layer', LAYERS, ids=lambda layer: re.sub(r'\W+', '-', str(layer).split('\n')[0]).strip('-'))
+@pytest.mark.parametrize('canvas', [(16, 20), (10, 12)])
+def test_a_layer_reads_nothing_from_outside_of_the_image(layer, canvas):
+    """Also after an activation below 0, and at the border of an image that is as wide as the canvas."""
+    torch.manual_seed(0)
+    one = nn.Sequential(nn.Conv2d(3, 4, 1), nn.SiLU(), copy.deepcopy(layer))
+    nn.init.constant_(one[0].bias, -1.5)
+    for parameter in one[2].parameters():
+        nn.init.normal_(parameter)
+    masked = mask_padding(copy.deepcopy(one), divisor=1)
+    images = [torch.randn(3, 9, 11), torch.randn(3, 8, canvas[1])]
+    outs, total = masked(on_canvas(images, canvas)), 0.0
+    for i, image in enumerate(images):
+        wanted = one(image[None])[0]
+        height, width = wanted.shape[1:]
+        assert_near(f'image {i}', outs[i, :, :height, :width], wanted)
+        total = total + outs[i, :, :height, :width].square().sum()
+        wanted.square().sum().backward()
+    total.backward()
+    for (name, actual), wanted in zip(masked.named_parameters(), one.parameters(), strict=True):
+        assert_near(name, actual.grad, wanted.grad, 'backward')
 
 
 def test_what_is_not_finite_in_the_padding_does_not_enter():
@@ -325,6 +376,29 @@ def test_a_head_with_softmax_has_background_in_the_padding():
     padding[:12, :8] = False
     assert (chances[:, :, 2][..., padding] == 1).all()
     assert (chances[:, :, :2][..., padding] == 0).all()
+
+
+def test_heads_of_whole_images_inside_of_a_roi_head():
+    """Of HTC and SCNet; the others get boxes, and their number may be that of the images."""
+
+    class Backbone(nn.Conv2d):
+        def forward(self, x):
+            return (super().forward(x),)
+
+    torch.manual_seed(0)
+    model = nn.Module()
+    model.backbone, model.roi_head = Backbone(3, 4, 8, stride=8), nn.Module()
+    model.roi_head.glbctx_head = GlobalContextHead(num_convs=1, in_channels=4, conv_out_channels=4, num_classes=3)
+    model.roi_head.semantic_head = FusedSemanticHead(1, 0, num_convs=1, in_channels=4, conv_out_channels=4)
+    model.roi_head.mask_head = nn.Conv2d(4, 4, 3, padding=1)
+    mask_padding(randomize(model))
+    image, boxes = torch.rand(3, 96, 64), torch.randn(1, 4, 20, 24)
+    for head in (model.roi_head.glbctx_head, model.roi_head.semantic_head):
+        wanted, found = (head(model.backbone(x)) for x in (alone(image), on_canvas([image])))
+        for one, other in zip(wanted, found, strict=True):
+            assert_near(type(head).__name__, other[..., :12, :8] if one.ndim == 4 else other, one)
+    last = model.roi_head.mask_head
+    assert torch.equal(last(boxes), F.conv2d(boxes, last.weight, last.bias, padding=1))
 
 
 def test_an_area_of_other_modules_stays():

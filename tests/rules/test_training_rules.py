@@ -563,6 +563,15 @@ def test_rules_do_not_read_for_each_other(built):
     assert len([one for one in found if one.code == 'unread-paramwise']) == 2
 
 
+def test_idle_custom_keys_name_the_parameter_that_is_meant(built):
+    """mmdet's Swin recipes keep 'absolute_pos_embed' from decaying, which PVT and ViT call pos_embed."""
+    paramwise(custom_keys=dict(absolute_pos_embed=dict(decay_mult=0.0)))(built)
+    built.model.backbone.pos_embed = torch.nn.Parameter(torch.zeros(1))
+    assert [one.items for one in findings_of('idle-custom-keys', built)] == [
+        ("'absolute_pos_embed' (did you mean pos_embed?)",)
+    ]
+
+
 def test_constructors_and_optimizers_of_the_user_read_what_they_read(built):
     class Constructor(DefaultOptimWrapperConstructor):
         def add_params(self, params, module, **_):

@@ -11,7 +11,7 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from tokennorm.builder import build_norm, check_cfg, eps_of_replaced
+from tokennorm.builder import arguments_of, build_norm, check_cfg, eps_of_replaced
 from tokennorm.checkpoints.layouts import Layout
 from tokennorm.checkpoints.loading import load_from_init_cfg
 from tokennorm.layers.block import Block, drop_path_rates
@@ -22,6 +22,18 @@ from tokennorm.padding import valid_tokens
 MAX_STAGES = 4
 Arch = Mapping[str, Any]
 POSITIONS_AND_TOKENS = ('pos_embed', 'cls_token', 'relative_position_bias_table')
+ELSEWHERE = dict(  # arguments of mmdet's and mmpretrain's backbones, and what takes their place
+    pretrained="use init_cfg=dict(type='Pretrained', checkpoint=FILE)",
+    convert_weights='leave it out: init_cfg finds the names that a file has',
+    use_abs_pos_embed='leave it out: PVT and ViT always have absolute positions, Swin and PVTv2 never',
+    pretrain_img_size='leave it out: this backbone has no absolute positions',
+    patch_norm='leave it out: the stems of PVT, PVTv2 and Swin always have a norm; stem_cfg chooses another stem',
+    strides='leave it out: the strides are 4, 8, 16 and 32; out_indices chooses among them',
+    **dict.fromkeys(
+        ('embed_dims', 'depths', 'num_layers', 'num_stages', 'num_heads', 'mlp_ratio', 'mlp_ratios', 'sr_ratios'),
+        'it is part of arch, a name or a dict',
+    ),
+)
 WITH_RUNNING_STATISTICS = (nn.modules.batchnorm._BatchNorm, SwitchableNorm, PowerNorm)
 
 
@@ -86,7 +98,7 @@ class Backbone(BaseModule):
             before one known by some of them.
 
     Raises:
-        ValueError: for arguments that are out of range or contradict each other, also of a subclass.
+        ValueError: for arguments that are unknown, out of range or contradict each other, also of a subclass.
     """
 
     vector_type: str
@@ -96,6 +108,7 @@ class Backbone(BaseModule):
     def __init__(
         self,
         num_stages: int,
+        /,
         out_indices: Sequence[int] | None = None,
         out_type: str = 'featmap',
         frozen_stages: int = -1,
@@ -103,8 +116,17 @@ class Backbone(BaseModule):
         autocast_dtype: Literal['bfloat16', 'float16'] | None = None,
         drop_path_rate: float = 0.0,
         init_cfg: Mapping[str, Any] | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
+        if kwargs:  # those that no subclass takes either
+            every = arguments_of(type(self)).values()
+            name, known = next(iter(kwargs)), [p.name for p in every if p.kind is p.POSITIONAL_OR_KEYWORD]
+            way_out = f': {ELSEWHERE[name]}' if name in ELSEWHERE else did_you_mean(name, known)
+            raise ValueError(
+                f'{self._get_name()} has no argument {name!r}{way_out}; it has {", ".join(known)}. In a config with a '
+                'base, _delete_=True drops the arguments of the base'
+            )
         out_indices = range(num_stages) if out_indices is None else out_indices
         self._check_range('out_indices', out_indices, 0, num_stages - 1)
         self._check_range('drop_path_rate', [drop_path_rate], 0, 0.999, number=Real)
@@ -225,7 +247,7 @@ class Pyramid(Backbone):
         **kwargs: Any,
     ) -> None:
         num_stages = len(arch['depths'])
-        super().__init__(num_stages=num_stages, drop_path_rate=drop_path_rate, **kwargs)
+        super().__init__(num_stages, drop_path_rate=drop_path_rate, **kwargs)
         if token_norm_stages is None:
             token_norm_stages = min(self.most_token_norm_stages, num_stages)
         self._check_range('token_norm_stages', [token_norm_stages], 0, num_stages)

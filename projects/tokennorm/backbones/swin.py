@@ -76,7 +76,7 @@ def attend_with_bias(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     """
     if q.device.type == 'cpu' and bias.requires_grad:
         logits = (q * q.shape[-1] ** -0.5) @ k.mT
-        logits = (logits.unflatten(0, (-1, len(bias))) + bias).flatten(0, 1)
+        logits = (logits.unflatten(0, (len(q) // len(bias), len(bias))) + bias).flatten(0, 1)
         return logits.softmax(dim=-1).to(v.dtype) @ v
     if bias.shape[0] != 1:  # len() would fix the sides of an exported graph
         bias = bias.repeat(q.shape[0] // bias.shape[0], 1, 1, 1)
@@ -111,13 +111,14 @@ class WindowAttention(nn.Module):
         inside = None if self.image_area is None else self.image_area.inside(height, width)
         x = x if inside is None else torch.where(inside[..., None], x, 0)
         x = pad_to_multiple(x, self.window, channels_last=True)
-        rows = x.shape[1] // self.window
+        rows, columns = x.shape[1] // self.window, x.shape[2] // self.window
         if mask is not None:
             x = x.roll((-shift[0], -shift[1]), dims=(1, 2))
         x = rearrange(x, 'b (h wh) (w ww) c -> (b h w) (wh ww) c', wh=self.window, ww=self.window)
         q, k, v = rearrange(self.qkv(x), 'm t (three n d) -> three m n t d', three=3, n=self.num_heads)
         x = self.proj(rearrange(attend_with_bias(q, k, v, self.bias(mask)), 'm n t d -> m t (n d)'))
-        x = rearrange(x, '(b h w) (wh ww) c -> b (h wh) (w ww) c', b=batch_size, h=rows, wh=self.window)
+        x = x.unflatten(0, (batch_size, rows, columns))
+        x = rearrange(x, 'b h w (wh ww) c -> b (h wh) (w ww) c', wh=self.window)
         if mask is not None:
             x = x.roll(shift, dims=(1, 2))
         return crop(x, height, width)

@@ -88,8 +88,8 @@ class WindowAttention(Attention):
         inside = None if self.image_area is None else self.image_area.inside(height, width)
         x = x if inside is None else torch.where(inside[..., None], x, 0)
         x = pad_to_multiple(x, self.window, channels_last=True)
-        rows = x.shape[1] // self.window
+        rows, columns = x.shape[1] // self.window, x.shape[2] // self.window
         x = rearrange(x, 'b (h wh) (w ww) c -> (b h w) wh ww c', wh=self.window, ww=self.window)
         x = self.attend(x)
-        x = rearrange(x, '(b h w) wh ww c -> b (h wh) (w ww) c', b=batch_size, h=rows)
+        x = rearrange(x.unflatten(0, (batch_size, rows, columns)), 'b h w wh ww c -> b (h wh) (w ww) c')
         return crop(x, height, width)

@@ -22,6 +22,7 @@ from tokennorm.checkpoints.resizing import resize_tables
 from tokennorm.messages import UserError, shorten
 
 _BACKBONE = 'backbone.'
+_KNOWN = {'type', 'checkpoint', 'allow_missing', 'prefix', 'map_location'}  # files are read to the CPU, whatever it is
 
 
 @dataclass
@@ -49,7 +50,7 @@ class LoadReport:
 def load_from_init_cfg(model: nn.Module, init_cfg: Any) -> None:
     """Calls `load_pretrained` with `dict(type='Pretrained', checkpoint=..., allow_missing=...)` and logs its report."""
     known = isinstance(init_cfg, Mapping) and init_cfg.get('type') == 'Pretrained' and 'checkpoint' in init_cfg
-    if not known or set(init_cfg) - {'type', 'checkpoint', 'allow_missing', 'prefix'} or not _is_stripped(init_cfg):
+    if not known or set(init_cfg) - _KNOWN or not _is_stripped(init_cfg):
         raise UserError(
             f"init_cfg={init_cfg} must be dict(type='Pretrained', checkpoint=...) with a file, a URL or a work "
             'directory; allow_missing=[...] in it lists parameters, with * for anything, that may stay initialized. '

@@ -40,7 +40,8 @@ def _(built: Built) -> Lines:
 @rule('built', 'idle-custom-keys')
 def _(built: Built) -> Lines:
     if idle := dict.get(built.optimizer[0], 'custom_keys', Noting()).unread():
-        yield f'{_PARAMWISE}.custom_keys', '', [repr(key) for key in idle]
+        parts = {part for name, _ in built.model.named_parameters() for part in name.split('.')}
+        yield f'{_PARAMWISE}.custom_keys', '', [f'{key!r}{did_you_mean(key, parts)}' for key in idle]
 
 
 # ---- hooks
