@@ -19,11 +19,13 @@ from tokennorm.engine.rules.data import annotation_files
 from tokennorm.findings import Findings, judging
 from tokennorm.messages import user_errors
 from tokennorm.plan.data import limit_detections
+from tokennorm.process import alone
 from tokennorm.registry import arguments_of
 
 SPLITS = ('train', 'val', 'test')
 
 
+@alone()
 def lint(name: str | Path, allow: tuple[str, ...] = (), strict: bool = False) -> tuple[Findings, list[str]]:
     """Returns the findings of a config, and the splits whose data is not on this machine, which are left out.
 

@@ -7,7 +7,7 @@ from tokennorm.config.tree import is_classifier
 from tokennorm.datasets.finding import find_splits
 from tokennorm.engine.distributed import end_together, use_device
 from tokennorm.engine.hooks.summary import SummaryHook
-from tokennorm.engine.lock import locked_work_dir
+from tokennorm.engine.lock import locked_work_dir, one_run
 from tokennorm.engine.rules import Built, verify
 from tokennorm.engine.runner import build_runner, run
 from tokennorm.findings import Findings, current, judging
@@ -33,17 +33,18 @@ SPLITS = ('train', 'val')
 
 def run_training(options: TrainOptions) -> Runner:
     """Trains with checked options, and returns the runner."""
-    if options.device is not None:
-        use_device(options.device)
-    with judging(Findings(options.allow, options.strict)) as findings:
+    with one_run(options.seed is not None) as built, judging(Findings(options.allow, options.strict)) as findings:
+        if options.device is not None:
+            use_device(options.device)
         plan, weights = plan_training(options)
         findings.show()
         with locked_work_dir(plan.cfg.work_dir):
             runner = build_runner(plan.cfg, SPLITS, weights.checkpoint)
             runner.register_hook(SummaryHook(*fit_to_training(runner, plan, options)))
             verify('schedule', Built.of(runner, ('train',)))
+            runner.register_hook(built)
             run(runner, how_to_continue='--resume continues from the latest.')
-    end_together(runner)
+        end_together(runner)
     return runner
 
 
