@@ -157,7 +157,7 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
             raise SystemExit(1 if isinstance(error, BrokenPipeError) else line) from error
         except KeyboardInterrupt as interrupt:
             if is_first_process():
-                say(f'\n{interrupt or "Interrupted."}', file=sys.stderr)
+                say(f'\n{str(interrupt) or "Interrupted."}', file=sys.stderr)
             raise SystemExit(INTERRUPTED) from None
         except Exception as error:
             if text := _with_advice(error):

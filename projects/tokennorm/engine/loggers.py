@@ -52,7 +52,8 @@ class GuardedBackend:
             function(*args, **options)
             self.began = True
         except (Exception, SystemExit) as error:
-            reason = f'the logger {self.name}: {type(error).__name__}: {" ".join(str(error).split()):.400}'
+            text = ' '.join(str(error).split()).rstrip('.')
+            reason = f'the logger {self.name}: {type(error).__name__}: {text:.400}'
             if not self.began:
                 ways = '; '.join(filter(None, [reason, _WAYS.get(self.name), f'or train without {self.name}']))
                 raise UserError(ways) from error
