@@ -23,7 +23,7 @@ import cv2
 assert len(set(found)) == 1, found
 assert sys.stdout is before
 changed = {name for name, _ in os.environ.items() ^ environment.items()}
-assert changed <= {'TORCHINDUCTOR_CACHE_DIR'}, changed  # by torch
+assert changed <= {'TORCHINDUCTOR_CACHE_DIR', 'LD_LIBRARY_PATH'}, changed  # by torch and OpenCV
 print('opened', *found[0])
 """
 
