@@ -127,7 +127,7 @@ class MLflowBackend(MLflowVisBackend):
         try:
             for path in folder.rglob('*') if self._artifact_suffix else ():
                 if path.name.endswith(self._artifact_suffix):
-                    self._mlflow.log_artifact(str(path), str(path.parent.relative_to(folder)))
+                    self._mlflow.log_artifact(str(path), os.path.dirname(path.relative_to(folder)) or None)
         finally:
             if self._begins:
                 self._mlflow.end_run('FINISHED' if sys.exc_info()[0] is None else 'FAILED')
