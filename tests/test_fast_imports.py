@@ -129,20 +129,6 @@ def test_garbage_is_collected_afterwards(user):
     assert module._FINDER not in sys.meta_path
 
 
-@pytest.mark.parametrize('is_program', [False, True])
-def test_a_program_leaves_modules_out_of_collections(is_program, monkeypatch):
-    calls = []
-    monkeypatch.setattr(module, 'is_program', is_program)
-    monkeypatch.setattr(gc, 'freeze', lambda: calls.append(gc.isenabled()))
-    with fast_imports():
-        pass
-    assert calls == []
-    with fast_imports():
-        monkeypatch.setitem(sys.modules, 'new', module)
-    assert calls == [False] * is_program
-    assert gc.isenabled()
-
-
 def test_a_prediction_starts_without_what_few_functions_need(tmp_path):
     """In a process of its own: the names work afterwards."""
     code = """

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from tokennorm.datasets.image_files import open_image
-from tokennorm.pixels import ImageError, as_pixels, decode, read_image
+from tokennorm.pixels import CV_LOG, ImageError, as_pixels, decode, read_image, silent_opencv
 
 COLOR = np.zeros((16, 24, 3), np.uint8)
 COLOR[:8, :8] = 200, 40, 30  # RGB; the corner at the top left
@@ -92,3 +92,17 @@ def test_files_that_end_early_are_refused(kind, tmp_path):
     (tmp_path / 'cut').write_bytes(content[: len(content) * 2 // 3])
     with pytest.raises(ImageError, match='cut cannot be read: it cannot be decoded'):
         read_image(tmp_path / 'cut')
+
+
+def test_threads_that_read_leave_the_log_level_of_opencv():
+    """The first of overlapping threads turns the log off, and the last puts the level back."""
+    level, steps = CV_LOG.getLogLevel(), [silent_opencv() for _ in range(3)]
+    steps[0].__enter__()
+    steps[1].__enter__()
+    steps[0].__exit__(None, None, None)
+    steps[2].__enter__()
+    assert CV_LOG.getLogLevel() == 0
+    steps[1].__exit__(None, None, None)
+    assert CV_LOG.getLogLevel() == 0
+    steps[2].__exit__(None, None, None)
+    assert CV_LOG.getLogLevel() == level > 0

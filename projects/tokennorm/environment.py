@@ -3,16 +3,14 @@
 import errno
 import getpass
 import importlib
-import io
 import os
 import shlex
 import sys
-import warnings
-from contextlib import redirect_stdout
 from importlib import metadata
 
 from tokennorm.fast_imports import fast_imports
 from tokennorm.files import can_write, home_directory, temporary_directory
+from tokennorm.process import alone, muted, without_warnings
 
 FORKS = {
     'mmengine': 'onedl-mmengine',
@@ -109,7 +107,7 @@ def install_all() -> str:
 def check_mmcv_ops() -> str:
     """Returns the source of mmcv's operators, such as NMS. Raises `Fault` if they are missing or fit another torch."""
     try:
-        with fast_imports():
+        with alone(), fast_imports():
             importlib.import_module('torch')
             module = importlib.import_module('mmcv._ext')
     except ImportError as error:
@@ -128,8 +126,7 @@ def check_mmcv_ops() -> str:
 
 def import_mmdet() -> None:
     """Imports mmdet without what it prints about packages that nothing here uses: faster_coco_eval and OneDL."""
-    settle_user()
-    with fast_imports(), redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter('ignore')
+    with muted(), without_warnings(), fast_imports():
+        settle_user()
         importlib.import_module('mmdet.apis')
         importlib.import_module('mmdet.models').SSDHead.loss_cls = None  # 3.3 to 3.5 read it in predictions

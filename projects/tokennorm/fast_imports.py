@@ -1,6 +1,5 @@
 """Fast imports of PyTorch, OpenMMLab and timm: without the packages that a prediction does not use."""
 
-import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -10,6 +9,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any
+
+from tokennorm.process import without_collection
 
 DEFERRED = (  # beginnings of names
     *(
@@ -112,21 +113,16 @@ class _Finder(MetaPathFinder, Loader):
 
 
 _FINDER = _Finder()
-is_program = defers = False  # a library must not change the imports of its user
+defers = False  # a library must not change the imports of its user
 
 
 @contextmanager
 def fast_imports() -> Iterator[None]:
     """Imports inside are without collections of garbage and, in a program that `defers`, without `DEFERRED`."""
-    collects, before = gc.isenabled(), len(sys.modules)
-    gc.disable()
     if defers and _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
     try:
-        yield
+        with without_collection():
+            yield
     finally:
         _FINDER.stop()
-        if is_program and len(sys.modules) > before:
-            gc.freeze()  # modules stay: no collection looks at them
-        if collects:
-            gc.enable()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from pathlib import Path
+from threading import Lock
 from typing import Any
 from urllib.request import urlopen
 
@@ -40,15 +41,33 @@ class ImageError(ValueError):
         self.reason = reason
 
 
+class _Silence:
+    """How many threads read with OpenCV now: the first turns its log off, the last puts the level back."""
+
+    def __init__(self) -> None:
+        self.lock, self.threads, self.level = Lock(), 0, 0
+
+    def change(self, by: int) -> None:
+        with self.lock:
+            if not self.threads:
+                self.level = CV_LOG.getLogLevel()
+            self.threads += by
+            CV_LOG.setLogLevel(0 if self.threads else self.level)
+
+
+_silence = _Silence()
+if hasattr(os, 'register_at_fork'):  # a data worker has no such threads
+    os.register_at_fork(after_in_child=_silence.__init__)
+
+
 @contextmanager
 def silent_opencv() -> Iterator[None]:
-    """OpenCV logs nothing inside. Where several threads read, one around them all puts the level back."""
-    level = CV_LOG.getLogLevel()
-    CV_LOG.setLogLevel(0)
+    """OpenCV logs nothing inside, in any thread."""
+    _silence.change(1)
     try:
         yield
     finally:
-        CV_LOG.setLogLevel(level)
+        _silence.change(-1)
 
 
 def as_pixels(image: Any) -> np.ndarray:

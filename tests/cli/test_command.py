@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from tests.helpers.code_of import own_code
-from tokennorm import fast_imports
 from tokennorm.cli.command import Parser, command
 from tokennorm.commands.importing import import_openmmlab
 
@@ -37,10 +36,17 @@ def test_an_error_is_one_line_and_its_traceback_one_flag_away(capsys, monkeypatc
     assert "KeyError: 'inner'" in capsys.readouterr().err
 
 
-def test_imports_of_a_command_are_those_of_a_program(monkeypatch):
-    monkeypatch.setattr(fast_imports, 'is_program', False)
-    command(lambda argv: None)([])
-    assert fast_imports.is_program
+@pytest.mark.parametrize('interrupt', [KeyboardInterrupt(), KeyboardInterrupt('Interrupted. Checkpoints so far')])
+def test_an_interruption_ends_with_its_own_status_and_is_said_once(interrupt, monkeypatch, capsys):
+    def raises(argv):
+        raise interrupt
+
+    for rank in '01':
+        monkeypatch.setenv('RANK', rank)
+        with pytest.raises(SystemExit) as ends:
+            command(raises)([])
+        assert ends.value.code == 130
+    assert capsys.readouterr().err.count('Interrupted.') == 1
 
 
 def test_a_missing_package_is_one_line(monkeypatch):

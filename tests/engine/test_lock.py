@@ -1,16 +1,25 @@
-"""A work directory takes one training run at a time; the lock ends with its process."""
+"""A process and a work directory take one run at a time; the lock of the directory ends with its process."""
 
 import errno
 import os
+import resource
 import subprocess
 import sys
-from contextlib import nullcontext
+import threading
+import time
+from contextlib import nullcontext, suppress
 
 import pytest
+from mmengine.runner.utils import set_random_seed
+from mmengine.utils.dl_utils import set_multi_processing
 
+from tests.helpers.settings import changed, settings
+from tokennorm.drawing import names_for_matplotlib
 from tokennorm.engine import lock
-from tokennorm.engine.lock import LOCK, locked_work_dir
+from tokennorm.engine.distributed import use_device
+from tokennorm.engine.lock import LOCK, locked_work_dir, one_run
 from tokennorm.messages import UserError
+from tokennorm.process import alone
 
 HOLD = """
 import os, sys, time
@@ -57,3 +66,56 @@ def test_a_file_system_without_locks_is_trained_on(tmp_path, monkeypatch, number
     monkeypatch.setattr('fcntl.flock', flock)
     with pytest.raises(error) if error else nullcontext(), locked_work_dir(tmp_path):
         pass
+
+
+def test_a_run_puts_back_the_settings_of_the_process():
+    before = settings()
+    with suppress(KeyError), one_run():
+        set_random_seed(3, deterministic=True)
+        set_multi_processing('spawn', 0)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (50, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        use_device('cpu')
+        names_for_matplotlib(['größe'])
+        assert {'random', 'numpy', 'torch_generator', 'start_method', 'opencv', 'files', 'deterministic'} <= set(
+            changed(before)
+        )
+        raise KeyError
+    assert changed(before) == {}
+
+
+def test_runs_without_a_seed_have_different_ones():
+    seeds = []
+    for _ in range(2):
+        with one_run(seeded=False):
+            seeds.append(set_random_seed())
+    assert seeds[0] != seeds[1]
+
+
+def test_one_run_waits_for_another_and_may_be_nested(capsys):
+    """Other threads open detectors when the first batch of a run follows."""
+    events, started = [], threading.Event()
+
+    def other():
+        started.set()
+        with one_run():
+            events.append('other')
+
+    def opens():
+        with alone():
+            events.append('opened')
+
+    threads = [threading.Thread(target=opens), threading.Thread(target=other)]
+    with one_run() as built:
+        threads[0].start()
+        time.sleep(0.05)
+        events.append('built')
+        built.before_train(None)
+        threads[0].join(10)
+        threads[1].start()
+        started.wait(10)
+        time.sleep(0.05)
+        with one_run():  # such as an evaluation by a hook
+            events.append('ended')
+    threads[1].join(10)
+    assert events == ['built', 'opened', 'ended', 'other']
+    assert capsys.readouterr().out.startswith('Another thread trains or evaluates, and a process has one run at a time')

@@ -1,14 +1,12 @@
 """Checks before a training run starts or continues."""
 
 import logging
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from mmengine.config import Config
-from mmengine.logging import MMLogger
 from mmengine.visualization import Visualizer
 from torch import nn
 
@@ -115,19 +113,20 @@ def test_a_config_may_have_no_scope(tmp_path):
     assert isinstance(build_runner(cfg, ('train', 'val')).model, toys.ToyModel)
 
 
-def test_a_run_that_begins_in_the_second_of_another_waits(tmp_path):
+@pytest.mark.parametrize('name', [None, 'mine'])
+def test_runs_that_begin_in_one_second_have_names_of_their_own(tmp_path, name, monkeypatch):
     """mmengine names loggers by config and second, and returns that of another run for the same name."""
-    cfg = toys.config(tmp_path, train_cfg=toys.EPOCHS)
-    cfg.experiment_name = None  # mmengine makes it of the file's name and the second
-    cfg.dump(tmp_path / 'toy.py')
-    cfg = Config.fromfile(tmp_path / 'toy.py')
-    begin = time.time()
-    taken = [time.strftime('toy_%Y%m%d_%H%M%S', time.localtime(begin + i)) for i in range(3)]
-    for name in taken:
-        MMLogger.get_instance(name)
-    runner = build_runner(cfg, ('train', 'val'))
-    assert runner.experiment_name not in taken
-    assert time.time() > begin + 2
+    monkeypatch.setattr('time.time', lambda: 1.7e9)
+    runners = []
+    for folder in 'ab':
+        cfg = toys.config(tmp_path / folder, train_cfg=toys.EPOCHS)
+        cfg.experiment_name = name  # None: mmengine makes it of the file's name and the second
+        cfg.dump(tmp_path / 'toy.py')
+        cfg = Config.fromfile(tmp_path / 'toy.py')
+        runners.append(build_runner(cfg, ('train', 'val')))
+    for part in ('experiment_name', 'logger', 'message_hub', 'visualizer', 'log_dir'):
+        assert getattr(runners[0], part) != getattr(runners[1], part)
+    assert runners[1].timestamp == f'{runners[0].timestamp}_2'
 
 
 def test_a_hook_that_refuses_its_arguments_ends_in_one_line(tmp_path):

@@ -2,10 +2,8 @@
 detectors."""
 
 import inspect
-import io
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
 from functools import cached_property, partial
 from itertools import chain
 from typing import Any, Literal
@@ -18,6 +16,7 @@ from tokennorm.backbones.base import Backbone
 from tokennorm.checkpoints.layouts import Converted, Layout, StateDict
 from tokennorm.fast_imports import fast_imports
 from tokennorm.messages import did_you_mean, shorten
+from tokennorm.process import alone, muted
 from tokennorm.registry import MODELS
 from tokennorm.replace import replace_norms, replace_stem
 from tokennorm.replace.grid_norm_adapter import GridNormAdapter
@@ -65,7 +64,7 @@ def checkpoint_filter(create: Callable[..., nn.Module]) -> tuple[nn.Module, Call
     def note(*args: Any, filter_fn: Any = None, **kwargs: Any) -> None:
         filters.append(filter_fn)
 
-    with mock.patch.object(_builder, 'load_pretrained', note):
+    with alone(), mock.patch.object(_builder, 'load_pretrained', note):
         model = create(pretrained=True)
     return model, filters[-1] if filters else None
 
@@ -250,7 +249,7 @@ def _filtered(
         return state_dict
     by_model = len(inspect.signature(filter_fn).parameters) > 1  # some filters take the state dict only
     try:
-        with redirect_stdout(io.StringIO()):  # that of DINOv3 prints the parameters that the model lacks
+        with muted():  # that of DINOv3 prints the parameters that the model lacks
             return filter_fn(dict(state_dict), model) if by_model else filter_fn(dict(state_dict))
     except Exception as error:  # any, from code that expects the names of its own models
         raise ValueError(

@@ -234,7 +234,7 @@ class Checkpoint:
         if entries := describe_entries(self.content):
             facts.append(entries)
         if name := self.meta.get('experiment_name'):  # the config's name and the time
-            facts.append(f'config {re.sub(r"_[0-9]{8}_[0-9]{6}$", "", str(name))}')
+            facts.append(f'config {re.sub(r"_[0-9]{8}_[0-9]{6}(_[0-9]+)?$", "", str(name))}')
         return self.source + (f' ({", ".join(facts)})' if facts else '')
 
 

@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
 
+from tokennorm.process import alone
+
 
 class _StandIn:
     """Placeholder that records its arguments and state. `made` in a subclass returns the data that it replaces."""
@@ -82,7 +84,7 @@ _STAND_INS: list[Any] = [
 
 def read_data(path: Path, map_location: Any) -> Any:
     """Returns what `torch.save` wrote, with dicts in place of objects of other classes."""
-    with torch.serialization.safe_globals(_STAND_INS):
+    with alone(), torch.serialization.safe_globals(_STAND_INS):  # a list of the process
         unknown: list[str] = []
         with suppress(ValueError):  # a file in torch's older format, without zip
             unknown = torch.serialization.get_unsafe_globals_in_checkpoint(path)

@@ -12,7 +12,6 @@ from functools import wraps
 from inspect import signature
 from typing import Any, NoReturn
 
-from tokennorm import fast_imports
 from tokennorm.cli.faults import verdict, way_out
 from tokennorm.commands.result import Result
 from tokennorm.console import prepare_streams, say, visible
@@ -22,6 +21,7 @@ from tokennorm.files import as_json, in_home
 from tokennorm.messages import IncompleteWarning, UserError, did_you_mean
 from tokennorm.ranks import is_first_process
 
+INTERRUPTED = 130  # exit status, as of a program that Ctrl+C ended
 _FLAG = '--traceback'
 _VARIABLE = 'TOKENNORM_TRACEBACK'
 _DIGITS = re.compile(r'(\d{12})\d{30,}')  # of a number that a message need not repeat
@@ -142,7 +142,6 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
         shows_traceback = _FLAG in argv or os.environ.get(_VARIABLE) == '1'
         prepare_streams()
         let_threads_sleep()
-        fast_imports.is_program = True
         try:
             quiet = redirect_stdout(sys.stderr) if '--json' in argv else nullcontext()
             with quiet, warnings.catch_warnings():  # of mmengine's drawing; a box that ends at the border is drawn
@@ -158,7 +157,9 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
             line = _error_line(f'error: {_with_advice(error) or error}')
             raise SystemExit(1 if isinstance(error, BrokenPipeError) else line) from error
         except KeyboardInterrupt as interrupt:
-            raise SystemExit(_error_line(f'\n{interrupt or "Interrupted."}')) from None
+            if is_first_process():
+                say(f'\n{str(interrupt) or "Interrupted."}', file=sys.stderr)
+            raise SystemExit(INTERRUPTED) from None
         except Exception as error:
             if text := _with_advice(error) or way_out(error):
                 _end_with_one_line(UserError(text), shows_traceback)

@@ -10,6 +10,7 @@ examples:
 
 import argparse
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,8 +24,9 @@ from tokennorm.cli.arguments import (
     add_work_dir,
     take_back,
 )
-from tokennorm.cli.command import Parser, add_json, arguments_of, command, show
+from tokennorm.cli.command import INTERRUPTED, Parser, add_json, arguments_of, command, show
 from tokennorm.commands.predict import predict
+from tokennorm.console import say
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
@@ -92,7 +94,10 @@ def main(argv: list[str]) -> None:
         result = predict(**arguments_of(predict, args))
     show(result, args)
     if result.problems:
-        raise SystemExit(f'error: {"; ".join(result.problems)}')
+        line = f'error: {"; ".join(result.problems)}'
+        if result.interrupted:
+            say(line, file=sys.stderr)
+        raise SystemExit(INTERRUPTED if result.interrupted else line)
 
 
 @contextmanager

@@ -58,5 +58,7 @@ def train_in_ranks(args: argparse.Namespace, argv: list[str]) -> None:
     try:
         processes = ['--standalone', f'--nproc_per_node={args.gpus}']
         torchrun([*processes, '-m', 'tokennorm', 'train', *argv, '--launcher', 'pytorch'])
-    except (ChildFailedError, SignalException):
+    except SignalException as error:
+        raise SystemExit(128 + error.sigval) from None
+    except ChildFailedError:
         raise SystemExit(1) from None

@@ -5,11 +5,13 @@ import sys
 from tokennorm.cores import let_threads_sleep, limit_threads
 from tokennorm.environment import Fault, check_mmcv_ops, import_mmdet, remedy_of_import, settle_user
 from tokennorm.messages import UserError
+from tokennorm.process import alone
 from tokennorm.ranks import print_once
 
 IMPORTING = 'Importing PyTorch and OpenMMLab ...'
 
 
+@alone()
 def import_openmmlab() -> None:
     """Imports PyTorch and mmdet, and announces it the first time."""
     let_threads_sleep()

@@ -80,8 +80,11 @@ def test(
         check_output_file(predictions)
     tta = tta or getattr(detector, 'tta', False)
     show_dir = None if show_dir is None else str(show_dir)
-    with judging(Findings(allow, strict)) as found:
-        import_openmmlab()
+    found = Findings(allow, strict)
+    import_openmmlab()
+    from tokennorm.engine.lock import one_run
+
+    with one_run() as built, judging(found):
         from mmdet.evaluation import DumpDetResults
         from mmengine.evaluator import DumpResults
         from mmengine.hooks import PrepareTTAHook
@@ -129,6 +132,7 @@ def test(
             merge, views = use_tta(cfg)
             print_once(views)
         runner = build_runner(cfg, ('test',), opened)
+        runner.register_hook(built)
         if tta:
             runner.register_hook(PrepareTTAHook(merge))
         print_once(f'Data: {describe_data(cfg.test_dataloader.dataset, runner.test_dataloader)}')

@@ -15,13 +15,14 @@ from tokennorm.datasets.coco.folder import annotation_files, find_coco
 from tokennorm.datasets.coco.normalizing import normalize
 from tokennorm.datasets.dialects import without_dialect
 from tokennorm.datasets.image_files import is_image, left_out, list_files, suffix_of
-from tokennorm.datasets.splits import CocoSplit, ReadSplit, no_garbage_collection
+from tokennorm.datasets.splits import CocoSplit, ReadSplit
 from tokennorm.datasets.unread import CONVERTERS, OtherFormatError, check_known
 from tokennorm.datasets.voc import find_voc
 from tokennorm.datasets.yolo import find_yolo
 from tokennorm.files import cache_directory, write_atomically
 from tokennorm.findings import Finding, Refusal, collected, reports
 from tokennorm.messages import shorten, user_errors
+from tokennorm.process import without_collection
 
 
 def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'), where: str = '') -> dict[str, CocoSplit]:
@@ -84,7 +85,7 @@ def _without_split(root: Path, read: Sequence[Mapping[str, ReadSplit]], needed: 
     )
 
 
-@no_garbage_collection()
+@without_collection()
 def in_canonical_form(read: Mapping[str, ReadSplit], root: Path) -> dict[str, CocoSplit]:
     """Returns splits in canonical COCO form; writes those into the cache that are not so already."""
     if root.is_dir():

@@ -1,9 +1,7 @@
 """Splits of a dataset: as a format's reader gives them, and in canonical COCO form."""
 
-import gc
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -62,15 +60,3 @@ def words_in(text: str) -> list[str]:
 def splits_in(path: str | Path) -> set[str]:
     """Returns the splits that the parts of a relative path are named after."""
     return {SPLIT_WORDS[word] for word in words_in(str(path)) if word in SPLIT_WORDS}
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Searching the growing content again and again takes longer than reading it."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()

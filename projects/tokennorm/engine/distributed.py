@@ -22,7 +22,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def use_device(name: str) -> None:
-    """Makes mmengine train on 'cpu', 'cuda' or 'cuda:N' from now on, in this process."""
+    """Makes mmengine train on 'cpu', 'cuda' or 'cuda:N' in this process, until `one_run` ends."""
     device = torch.device(name)
     count = torch.cuda.device_count()
     if device.type == 'cuda' and (device.index or 0) >= count:

@@ -20,11 +20,13 @@ from tokennorm.findings import Findings, judging
 from tokennorm.findings.training_rules import TRAINING_RULES
 from tokennorm.messages import user_errors
 from tokennorm.plan.data import limit_detections
+from tokennorm.process import alone
 from tokennorm.registry import arguments_of
 
 SPLITS = ('train', 'val', 'test')
 
 
+@alone()
 def lint(name: str | Path, allow: tuple[str, ...] = (), strict: bool = False) -> tuple[Findings, list[str], list[str]]:
     """Returns the findings of a config, the splits whose data is not on this machine, and the rules left out.
 

@@ -3,10 +3,11 @@
 import errno
 import logging
 import shutil
-import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from mmengine.config import Config
 from mmengine.device import get_device
 from mmengine.logging import MMLogger
 from mmengine.registry import RUNNERS, init_default_scope
+from mmengine.visualization import Visualizer
 from torch import nn
 
 from tokennorm.checkpoints import Checkpoint, CheckpointError, check_fit, convert_detector, find_checkpoint
@@ -29,6 +31,7 @@ from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks.cpu_speed import CPUSpeedHook
 from tokennorm.engine.hooks.data_errors import DataErrorHook
 from tokennorm.engine.hooks.progress import console_handlers
+from tokennorm.engine.loggers import as_set_outside, guard
 from tokennorm.engine.resume.schedule import use_settings_of_run
 from tokennorm.engine.resume.training_state import make_resumable, restart_epoch
 from tokennorm.engine.rules import Built, verify
@@ -71,6 +74,7 @@ class Runner(mmengine.runner.Runner):
             if isinstance(handler, logging.FileHandler):  # mmengine opens it in the encoding of the machine
                 handler.encoding, handler.errors = 'utf-8', 'backslashreplace'
                 handler.stream.reconfigure(encoding=handler.encoding, errors=handler.errors)
+                handler.mode = 'a'  # it is opened again where a package closes all handlers, as MLflow 2 does
         for handler in console_handlers(logger):
             handler.addFilter(lambda record: not any(text in record.getMessage()[:200] for text in _ROUTINE))
         return logger
@@ -85,10 +89,34 @@ class Runner(mmengine.runner.Runner):
         if self.is_checked:
             super().dump_config()
 
+    def setup_env(self, env_cfg: dict[str, Any]) -> None:
+        """Makes the time of the run, which is in its name and is its log directory, its own in this process.
+
+        mmengine counts whole seconds, and gives a run logger and losses of another one of the same name.
+        """
+        super().setup_env(env_cfg)
+        name, second = self.cfg.get('experiment_name') or Path(self.cfg.filename or '').stem, self._timestamp
+        for number in count(2):
+            if not MMLogger.check_instance_created(f'{name}_{self._timestamp}'.lstrip('_')):
+                break
+            self._timestamp = f'{second}_{number}'
+
+    def build_visualizer(self, visualizer: Any = None) -> Visualizer:
+        """Builds the visualizer, whose loggers cannot end training."""
+        if isinstance(visualizer, Mapping) and (entries := visualizer.get('vis_backends')):
+            entries = entries if isinstance(entries, list | tuple) else [entries]
+            visualizer = dict(visualizer, vis_backends=[as_set_outside(entry) for entry in entries])
+        built = super().build_visualizer(visualizer)
+        guard(built._vis_backends, self.logger.warning)  # private in mmengine 0.10.12
+        return built
+
     def train(self) -> nn.Module:
         """Trains. Hooks with a method `on_exit` are called at the end, also after an error or an interruption."""
         try:
             return super().train()
+        except BaseException:
+            self.visualizer.close()
+            raise
         finally:
             self.call_hook('on_exit')
 
@@ -123,14 +151,26 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
             backbone['init_cfg'] = None  # third-party backbones keep their own loaders
     start_cpu_processes(cfg)
     init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner skips this for a name that it has seen
-    while not cfg.get('experiment_name') and MMLogger.check_instance_created(
-        f'{Path(cfg.filename or "").stem}_{time.strftime("%Y%m%d_%H%M%S")}'
-    ):
-        time.sleep(0.1)  # mmengine would take logger and losses of a run that began in the same second
     if cfg.get('visualizer'):  # a second one of the same name would write into the folder of an earlier run
         cfg.visualizer.pop('name', None)
     with build_errors('the config cannot be used'):
         runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+    try:
+        _check_built(runner, cfg, splits, checkpoint, load_from, init_cfg)
+    except BaseException:
+        runner.visualizer.close()
+        raise
+    return runner
+
+
+def _check_built(
+    runner: Runner, cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | None, load_from: Any, init_cfg: Any
+) -> None:
+    """Applies the rules to a runner, before the checkpoint of `load_from` is loaded and after it.
+
+    Its config keeps the `load_from` and the backbone's `init_cfg` that it had before a resume.
+    """
+    training = 'train' in splits
     if training and cfg.get('resume'):
         runner.cfg.resume, runner.cfg.load_from = False, load_from  # another run with this config would resume, too
         if init_cfg is not None:
@@ -153,7 +193,6 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
     runner.dump_config()
     if training and get_device() == 'cpu':
         runner.register_hook(CPUSpeedHook())
-    return runner
 
 
 def _note_category_ids(dataset: Any) -> None:

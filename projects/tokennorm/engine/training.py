@@ -10,7 +10,7 @@ from tokennorm.cores import OtherPrograms
 from tokennorm.datasets.finding import find_splits
 from tokennorm.engine.distributed import end_together, use_device
 from tokennorm.engine.hooks.summary import SummaryHook
-from tokennorm.engine.lock import locked_work_dir
+from tokennorm.engine.lock import locked_work_dir, one_run
 from tokennorm.engine.rules import Built, verify
 from tokennorm.engine.runner import build_runner, run
 from tokennorm.findings import Findings, current, judging
@@ -40,9 +40,9 @@ __getattr__ = former_names(__name__)
 def run_training(options: TrainOptions) -> tuple[Runner, Path]:
     """Trains with checked options, and returns the runner and the work directory as the user names it."""
     others = OtherPrograms()
-    if options.device is not None:
-        use_device(options.device)
-    with judging(Findings(options.allow, options.strict)) as findings:
+    with one_run(options.seed is not None) as built, judging(Findings(options.allow, options.strict)) as findings:
+        if options.device is not None:
+            use_device(options.device)
         plan, weights = plan_training(options)
         findings.show()
         work_dir = Path(plan.cfg.work_dir)
@@ -50,8 +50,9 @@ def run_training(options: TrainOptions) -> tuple[Runner, Path]:
             runner = build_runner(plan.cfg, SPLITS, weights.checkpoint)
             runner.register_hook(SummaryHook(*fit_to_training(runner, plan, options), others))
             verify('schedule', Built.of(runner, ('train',)))
+            runner.register_hook(built)
             run(runner, how_to_continue='--resume continues from the latest.')
-    end_together(runner)
+        end_together(runner)
     return runner, work_dir
 
 

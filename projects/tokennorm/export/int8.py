@@ -3,12 +3,14 @@
 import logging
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tokennorm.inference.runtime import ExportedDetector
+from tokennorm.process import alone
 
 QUANTIZED = ('Conv', 'MatMul', 'Gemm')
 MOST_IMAGES = 100
@@ -38,8 +40,7 @@ def quantize(path: Path, inputs: Iterator[dict[str, np.ndarray]]) -> bytes:
         def get_next(self) -> dict[str, np.ndarray] | None:
             return next(inputs, None)
 
-    logging.getLogger().setLevel(max(logging.getLogger().level, logging.ERROR))  # it advises what is done here
-    with tempfile.TemporaryDirectory() as folder:
+    with _quiet_root_logger(), tempfile.TemporaryDirectory() as folder:
         prepared, out = Path(folder) / 'prepared.onnx', Path(folder) / 'int8.onnx'
         quant_pre_process(path, prepared, skip_symbolic_shape=True)
         graph = onnx.load(prepared).graph
@@ -63,6 +64,20 @@ def quantize(path: Path, inputs: Iterator[dict[str, np.ndarray]]) -> bytes:
     quantized.metadata_props.extend(original.metadata_props)
     quantized.doc_string = original.doc_string
     return quantized.SerializeToString()
+
+
+@contextmanager
+def _quiet_root_logger() -> Iterator[None]:
+    """onnxruntime advises by it what is done here, and gives it a handler."""
+    root = logging.getLogger()
+    with alone():
+        level, handlers = root.level, [*root.handlers]
+        root.setLevel(max(level, logging.ERROR))
+        try:
+            yield
+        finally:
+            root.setLevel(level)
+            root.handlers[:] = handlers
 
 
 def _is_grouped(node: Any) -> bool:

@@ -4,7 +4,6 @@ import io
 import json
 import re
 import tempfile
-import warnings
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +23,7 @@ from tokennorm.files import write_atomically
 from tokennorm.inference.detector import category_ids_of
 from tokennorm.inference.runtime import FORMAT
 from tokennorm.messages import UserError
+from tokennorm.process import without_warnings
 from tokennorm.registry import type_name
 from tokennorm.version import __version__
 
@@ -50,8 +50,7 @@ def trace(detector: WholeDetector, dynamic: bool = True, smallest_side: int = 1)
     height, width = (Dim(name, min=smallest_side, max=LARGEST_SIDE) for name in ('height', 'width'))
     batch = {} if detector.alone else {0: Dim('batch', max=1024)}
     any_size = symbolic_sizes.patch(backed_size_oblivious=smallest_side == 1)
-    with torch.no_grad(), warnings.catch_warnings(), any_size:
-        warnings.simplefilter('ignore')
+    with torch.no_grad(), without_warnings(), any_size:
         try:
             program = torch.export.export(
                 detector,
@@ -116,8 +115,7 @@ def check_packages(suffix: str, int8: bool = False) -> None:
 def to_onnx(program: ExportedProgram, detector: WholeDetector, metadata: Mapping[str, str]) -> bytes:
     """Returns a traced detector as the content of an ONNX file, which cuts one image out of its canvas if it has to."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore')
+        with without_warnings():
             converted = torch.onnx.export(
                 program,
                 dynamo=True,

@@ -1,6 +1,5 @@
 """`TorchDetector`, a trained detector in PyTorch as a Python function of images."""
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from mmdet.apis import DetInferencer
 from mmdet.registry import MODELS
 from mmengine.config import Config
 from mmengine.dataset import pseudo_collate
+from torch import nn
 
 from tokennorm.checkpoints import Checkpoint, CheckpointError, convert_detector
 from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
@@ -33,6 +33,7 @@ from tokennorm.inference.runtime import (
 from tokennorm.messages import UserError
 from tokennorm.plan.changes import Plan
 from tokennorm.plan.trained import use_trained_anchors, use_trained_size
+from tokennorm.process import alone
 
 _COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips between its 80 classes, 1 to 90
 
@@ -66,34 +67,41 @@ class TorchDetector(BaseDetector):
     ) -> None:
         check_mmcv_ops()
         config, checkpoint = detector_files(detector, checkpoint)
-        opened = Checkpoint.read(checkpoint) if config == checkpoint else None
-        plan = Plan(read_config(config) if opened is None else embedded_config(opened), options, quiet=True)
+        opened = Checkpoint.read(checkpoint)  # which other threads need not wait for
+        is_inside = config == str(checkpoint)
+        self.opened_with = Named(opened.source if is_inside else config, opened.source, dict(options or {}))
+        self.tta = tta
+        with alone():
+            self._open(opened, device)
+
+    def _open(self, opened: Checkpoint, device: str | None) -> None:
+        """Builds the model of a checkpoint, with its weights."""
+        config, is_inside = self.opened_with.config, self.opened_with.config == opened.source
+        plan = Plan(
+            embedded_config(opened) if is_inside else read_config(config), self.opened_with.cfg_options, quiet=True
+        )
         plan.finish()
         self.cfg = plan.cfg
         if self.cfg.get('default_scope') != 'mmdet':
             raise UserError(f'{config} is not a detector config: default_scope={self.cfg.get("default_scope")!r}')
-        if tta:
+        if self.tta:
             views, _ = use_tta(self.cfg)
         try:
             torch.empty(0, device=device)
         except (AssertionError, RuntimeError) as error:
             raise UserError(f'device {device} is not available: {str(error).splitlines()[0]}') from None
-        opened = Checkpoint.read(checkpoint) if opened is None else opened
         self.checkpoint, self.description, meta = opened.source, str(opened), opened.dataset_meta
         if not meta.get('classes'):
             raise CheckpointError(
                 f'{self.checkpoint} is not a checkpoint of a training run: it has no meta.dataset_meta.classes'
             )
-        is_inside = config == str(checkpoint)
-        self.opened_with = Named(opened.source if is_inside else config, opened.source, dict(options or {}))
-        self.tta = tta
         self.classes, self.category_ids = tuple(meta['classes']), category_ids_of(meta)
         self._thresholds = opened.meta.get('thresholds') or {}
         use_trained_anchors(plan, meta)
         use_trained_size(plan, meta)
         self._inferencer = _build(self.cfg, meta, device)
         self.model = self._inferencer.model
-        if tta:
+        if self.tta:
             self._inferencer.model = MODELS.build(dict(views, module=self.model)).eval()
         converted, _ = convert_detector(self.model, opened.state_dict, self.description)
         self.model.load_state_dict(converted)
@@ -148,13 +156,15 @@ def _build(cfg: Config, meta: Mapping[str, Any], device: str | None) -> DetInfer
         cfg['test_dataloader'] = cfg['val_dataloader']
     dataset = next(innermost_datasets(cfg['test_dataloader']['dataset']))  # mmdet reads its classes and pipeline
     cfg['test_dataloader']['dataset'] = dict(dataset, metainfo=dict(meta))
-    with build_errors(), warnings.catch_warnings():  # about missing weights and classes, which follow
-        warnings.simplefilter('ignore')
+    with build_errors():
         return _Inferencer(cfg, device=device, show_progress=False)
 
 
 class _Inferencer(DetInferencer):
     """mmdet's, without drawings and mmengine's warning that mmdet has no registry of functions for the default one."""
+
+    def _load_weights_to_model(self, model: nn.Module, checkpoint: Any, cfg: Config) -> None:
+        """Nothing: weights and classes follow, and mmdet's warns that they are missing."""
 
     def _init_collate(self, cfg: Config) -> Callable:
         return pseudo_collate

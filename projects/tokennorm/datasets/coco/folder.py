@@ -12,10 +12,11 @@ from tokennorm.datasets.coco.entries import Content
 from tokennorm.datasets.coco.file_names import find_files
 from tokennorm.datasets.cvat import is_cvat, read_cvat, subsets_in
 from tokennorm.datasets.image_files import list_files
-from tokennorm.datasets.splits import SPLIT_WORDS, SPLITS, ReadSplit, no_garbage_collection, splits_in, words_in
+from tokennorm.datasets.splits import SPLIT_WORDS, SPLITS, ReadSplit, splits_in, words_in
 from tokennorm.datasets.unread import CONVERTERS, OtherFormatError, check_known
 from tokennorm.findings import reports
 from tokennorm.messages import shorten
+from tokennorm.process import without_collection
 
 _PLAIN_WORDS = {'instances', 'annotations', 'annotation', 'coco', 'labels', 'dataset', 'data'}  # name no split
 
@@ -61,7 +62,7 @@ def _read_file(path: Path, split: str) -> Content:
     return read_coco_file(path, with_annotations=split != 'test')
 
 
-@no_garbage_collection()
+@without_collection()
 def read_coco_file(path: Path, with_annotations: bool = True) -> dict[str, Any]:
     """Reads a COCO annotation file: an object with the lists images, annotations and categories, each of objects."""
     try:

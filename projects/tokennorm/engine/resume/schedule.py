@@ -3,13 +3,13 @@
 mmengine takes both from the checkpoint, whatever the config says.
 """
 
-import warnings
 from typing import Any
 
 from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 
 from tokennorm.findings import refuse
+from tokennorm.process import without_warnings
 
 
 def follows_command(runner: Runner) -> bool:
@@ -52,8 +52,7 @@ def _step_to(schedulers: list[Any], epoch: int, iteration: int, epoch_length: in
     if not epoch * epoch_length <= iteration < (epoch + 1) * epoch_length:  # of a checkpoint by mmengine's hook
         epoch_length = max(1, iteration // max(1, epoch))
     ends = {epoch_length * (i + 1) for i in range(epoch)}
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # no step of the optimizer precedes them
+    with without_warnings():  # no step of the optimizer precedes them
         for done in range(1, iteration + 1):
             for scheduler in schedulers:
                 if not scheduler.by_epoch or done in ends:

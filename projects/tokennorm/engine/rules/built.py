@@ -1,14 +1,12 @@
 """What the rules about recipes look at, and how they are applied."""
 
-import io
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+from mmengine.logging import MMLogger
 from mmengine.optim import build_optim_wrapper
 from mmengine.runner import Runner
 from torch import nn
@@ -17,6 +15,7 @@ from tokennorm.checkpoints import Checkpoint
 from tokennorm.config.noting import Noting
 from tokennorm.engine.distributed import unwrapped
 from tokennorm.findings import current, reports
+from tokennorm.process import muted
 
 # Of a config for --data; of any config before it is built; of what was built, its samples and its loops; of a
 # checkpoint; of the schedule that was fitted to training; of a detector that is exported.
@@ -42,7 +41,7 @@ class Built:
     @classmethod
     def of(cls, runner: Runner, splits: Sequence[str], checkpoint: Checkpoint | None = None) -> 'Built':
         """Returns the parts of a runner, whose loops are built at first use."""
-        with redirect_stdout(io.StringIO()):  # pycocotools prints four lines per file
+        with muted():  # pycocotools prints four lines per file
             loops = {split: getattr(runner, f'{split}_loop') for split in splits}
         loops = {split: loop for split, loop in loops.items() if loop is not None}
         return cls(
@@ -68,12 +67,16 @@ class Built:
         # mmengine's wrapper for mixed precision needs a GPU, and does not matter here.
         plain = dict(type='OptimWrapper', optimizer=deepcopy(dict(wrapper['optimizer'])), paramwise_cfg=rules)
         plain |= {'constructor': name} if (name := wrapper.get('constructor')) else {}
-        before = logging.root.manager.disable
-        logging.disable(logging.WARNING)  # training writes the lists of parameters
+        logger = MMLogger.get_current_instance()
+        logger.addFilter(_no_record)  # training writes the lists of parameters
         try:
             return rules, build_optim_wrapper(self.model, plain).optimizer
         finally:
-            logging.disable(before)
+            logger.removeFilter(_no_record)
+
+
+def _no_record(_: Any) -> bool:
+    return False
 
 
 Judge = Callable[[Built], Lines]
