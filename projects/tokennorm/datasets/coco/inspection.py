@@ -108,7 +108,7 @@ def _begin_to_open(split: CocoSplit) -> Iterator[tuple[str, ImageFile]]:
     """Begins to open the images that the reader has not opened; gives their names with the results."""
     names = list(dict.fromkeys(image['file_name'] for image in split.content['images']))
     names = [name for name in names if name not in split.opened]
-    results = map_files(open_image, [f'{split.image_dir}/{name}' for name in names], f'Images of {split.name}')
+    results = map_files(open_image, [split.image_dir / name for name in names], f'Images of {split.name}')
     return zip(names, results, strict=True)
 
 
