@@ -14,7 +14,7 @@ from tokennorm.config.detectors import Named
 from tokennorm.console import say
 from tokennorm.environment import container_cores
 from tokennorm.files import make_output_dir
-from tokennorm.findings import Findings, judging
+from tokennorm.findings import Findings, judging, reports
 from tokennorm.messages import IncompleteWarning, UserError, shorten, user_errors
 
 
@@ -151,6 +151,10 @@ def predict(
         say(f'{out} has an earlier run: files that are not written again stay in it. --out sets another folder.')
     with silent_opencv():
         results = predict_all(predictor, source, out)
+    with judging(found):
+        if source.left_out:
+            reports('partly-read-image', items=sorted(source.left_out))
+        found.show()
 
     images, objects = (len(results.content[name]) for name in ('images', 'annotations'))
     shown = f'{results.shown} with scores of at least {predictor.lowest:.3g}'

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -30,6 +30,7 @@ class InputImages:
     images: Iterator[tuple[str, np.ndarray | ImageError]]
     count: int  # number of images; 0 if it is unknown
     frame_rate: float | None = None  # images per second of a video, a webcam or a stream; None for image files
+    left_out: list[str] = field(default_factory=list)  # names of the images so far of which a part was read, with it
 
 
 def is_live(source: str) -> bool:
@@ -83,15 +84,18 @@ def open_sources(sources: Sequence[str], out: Path, every: int = 1, drawings: bo
         if drawings and (replaced := [path for path, drawing in drawn if os.path.realpath(drawing) in own]):
             raise UserError(refusal.format(replaced[0], 'one of the images'))
     one_by_one = any(path.startswith(HTTP) for path in paths)  # Ctrl+C must not wait for downloads
-    images = map(_read, paths) if one_by_one else in_threads(_read, paths)
-    return InputImages(((_name(path, folder), image) for path, image in zip(paths, images, strict=True)), len(paths))
+    left_out = list[str]()
 
+    def read(path: str) -> tuple[str, np.ndarray | ImageError]:
+        name, texts = _name(path, folder), list[str]()
+        try:
+            image: np.ndarray | ImageError = read_image(path, texts.append)
+        except ImageError as error:
+            image = ImageError(error.reason)
+        left_out.extend([f'{name} ({", ".join(texts)})'] if texts else [])
+        return name, image
 
-def _read(path: str) -> np.ndarray | ImageError:
-    try:
-        return read_image(path)
-    except ImageError as error:
-        return ImageError(error.reason)
+    return InputImages(map(read, paths) if one_by_one else in_threads(read, paths), len(paths), left_out=left_out)
 
 
 def _name(path: str, folder: str) -> str:
