@@ -145,18 +145,23 @@ def left_out(content: bytes) -> list[str]:
             file.seek(tags.next)
             tags.load(file)
             channels, ink, extra = (tags.get(key) for key in (277, 262, 338))  # 1 and 2 of 338 are transparency
-            if channels and channels > 4 + (ink == 5) or (channels == 4 and ink == 2 and not {1, 2} & {*(extra or ())}):
+            is_rgb_and_more = channels == 4 and ink == 2 and not {1, 2} & {*(extra or ())}
+            if is_rgb_and_more or (channels or 1) > 4 + (ink == 5):  # 5 is CMYK
                 texts.append(f'3 of {channels} channels')
             if tags.next:
                 file.seek(tags.next)
                 tags.load(file)
                 texts += [PAGES] * (not tags.get(254, 0) & 5)  # others are smaller copies and masks
-        elif content.startswith((b'GIF8', b'RIFF')) or content[4:8] == b'ftyp' or b'acTL' in content.partition(b'IDAT')[0]:
+        elif content.startswith((b'GIF8', b'RIFF')) or content[4:8] == b'ftyp' or _is_animated_png(content):
             from PIL import Image
 
             with Image.open(BytesIO(content)) as image:
                 texts += [FRAMES] * getattr(image, 'is_animated', False)
     return texts
+
+
+def _is_animated_png(content: bytes) -> bool:
+    return content.startswith(b'\x89PNG') and b'acTL' in content[: content.find(b'IDAT')]
 
 
 def _by_opencv(content: bytes) -> np.ndarray | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 import tokennorm
 from experiments.shapes import CLASSES
@@ -138,6 +139,15 @@ def test_predict_warns_of_what_was_left_out(model_file, images, tmp_path):
     with pytest.warns(tokennorm.messages.IncompleteWarning, match='1 of 4 files could not be read: broken.png'):
         result = tokennorm.predict(model_file, images, out=tmp_path / 'out')
     assert (result.images, len(result.unread)) == (3, 1)
+
+
+def test_predict_notes_what_is_read_in_part(model_file, images, tmp_path, capsys):
+    frames = [Image.new('RGB', (96, 64), color) for color in ('red', 'blue')]
+    frames[0].save(images / 'two.gif', save_all=True, append_images=frames[1:])
+    for chosen, said in ((dict(), 1), (dict(strict=True), 1), (dict(allow=['partly-read-image']), 0)):
+        assert tokennorm.predict(model_file, images, out=tmp_path / 'out', **chosen).images == 4
+        line = 'note: image files of which a part is read: two.gif (the first of several frames) [partly-read-image]'
+        assert capsys.readouterr().out.count(line) == said
 
 
 @pytest.mark.parametrize('source', ['images', 'video.avi'])

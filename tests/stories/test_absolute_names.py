@@ -3,12 +3,14 @@
 import json
 import os
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
 
 import tokennorm
 from tests.helpers.coco_files import edit
+from tests.helpers.commands import as_dict
 from tests.helpers.data_folders import objects
 from tests.helpers.detections import perfect
 from tests.helpers.judging import codes, finding, judge
@@ -42,13 +44,13 @@ def pair(demo_data, tmp_path, cache):
             for split in BOTH:
                 edit(folder, split, change or (lambda content: None))
         for split in splits:
-            edit(folders[1], split, lambda content, split=split: name_absolutely(content, folders[1] / 'images' / split))
+            edit(folders[1], split, partial(name_absolutely, folders[1] / 'images' / split))
         return folders
 
     return make
 
 
-def name_absolutely(content, folder):
+def name_absolutely(folder, content):
     for image in content['images']:
         image['file_name'] = str(folder / image['file_name'])
         assert os.path.isfile(image['file_name'])
@@ -127,8 +129,7 @@ def test_training_and_what_reads_its_data(pair, splits, tmp_path):
     for folder in pair(splits):
         out = tmp_path / 'out' / folder.parent.name
         runs.append(out / 'run')
-        options = dict(one.split('=', 1) for one in few())
-        trained = tokennorm.train(CONFIG, data=folder, work_dir=runs[-1], epochs=1, seed=0, cfg_options=options)
+        trained = tokennorm.train(CONFIG, data=folder, out=runs[-1], epochs=1, seed=0, cfg_options=as_dict(few()))
         tested = tokennorm.test(runs[-1], data=folder, report=True, out=out / 'test')
         predicted = tokennorm.predict(runs[-1], folder / 'images' / 'val', out=out / 'predicted', device='cpu')
         exported = tokennorm.Detector(runs[-1]).export(out / 'model.onnx', verify=folder)

@@ -40,7 +40,7 @@ def _way_out() -> str:
     site = Path(mmcv.origin).parents[1]
     again = 'pip install --force-reinstall --no-deps'
     if site == own:
-        return f'mmcv is in {site}, without the file mmcv/_ext.py: {again} mmcv-ops-torchvision, or its wheel or folder.'
+        return f'mmcv is in {site}, without mmcv/_ext.py: {again} mmcv-ops-torchvision, or its wheel or folder.'
     there = distributions(path=[str(site)])
     owners = (one for one in there if any(str(file) == 'mmcv/__init__.py' for file in one.files or ()))
     name = next((f'{one.metadata["Name"]}=={one.version}' for one in owners), 'mmcv-lite')

@@ -145,4 +145,4 @@ def test_folders_are_named_where_mmcv_is_elsewhere(wheels, tmp_path):
     assert 'pip install --force-reinstall --no-deps mmcv_lite==1.1' in apart
     shutil.copytree(folders[0], folders[1], dirs_exist_ok=True)
     (folders[1] / 'mmcv' / '_ext.py').unlink()
-    assert f'mmcv is in {folders[1]}, without the file mmcv/_ext.py' in said(folders[1])
+    assert f'mmcv is in {folders[1]}, without mmcv/_ext.py' in said(folders[1])

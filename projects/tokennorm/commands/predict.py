@@ -111,7 +111,7 @@ def predict(
         raise UserError('an open Detector is used as it is: give device, options and tta when you open it')
 
     from tokennorm.inference.input_images import check_sources, is_video, open_sources
-    from tokennorm.inference.prediction import OF_PREDICT, Options, Predictor
+    from tokennorm.inference.prediction import OF_PREDICT, Options, Predictor, uneven_times
     from tokennorm.inference.prediction import predict as predict_all
     from tokennorm.inference.runtime import ModelFileError, ThresholdError
     from tokennorm.pixels import silent_opencv
@@ -152,8 +152,8 @@ def predict(
     with silent_opencv():
         results = predict_all(predictor, source, out)
     with judging(found):
-        if source.left_out:
-            reports('partly-read-image', items=sorted(source.left_out))
+        if source.partly:
+            reports('partly-read-image', items=sorted(source.partly))
         found.show()
 
     images, objects = (len(results.content[name]) for name in ('images', 'annotations'))
@@ -175,6 +175,15 @@ def predict(
         lines.append(f'the file claims {source.count} frames, and {done} were decoded: it may be trimmed or damaged')
     elif not source.count and not results.interrupted:
         lines.append(f'{sources[0]}: the stream ended after {done} frames')
+    if options.drawings and source.frame_rate and (uneven := uneven_times([*source.times.values()], source.frame_rate)):
+        lines.append(uneven)
+    if predictor.full:
+        where = 'tiles' if options.tiles else 'images'
+        lines.append(
+            f'{predictor.full} {where} have all of the {opened.most_detections} detections that the detector gives: '
+            'there may be more objects. Raise max_per_img of its model.test_cfg with --cfg-options, when you export a '
+            'file, too, or use --tiles'
+        )
     if problems:
         warnings.warn(IncompleteWarning('; '.join(problems)), stacklevel=2)
     return PredictionResult(
