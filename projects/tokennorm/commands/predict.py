@@ -171,7 +171,7 @@ def predict(
         problems.append(f'drawings or crops of {len(unwritten)} images could not be written: {shorten(unwritten, 5)}')
     if results.interrupted and source.count:
         problems.append(f'interrupted after {done} of {source.count} images')
-    elif source.count and done + 2 < 0.95 * source.count:
+    elif source.count and done + 2 < 0.95 * source.count and not _ends_in_time(source):
         lines.append(f'the file claims {source.count} frames, and {done} were decoded: it may be trimmed or damaged')
     elif not source.count and not results.interrupted:
         lines.append(f'{sources[0]}: the stream ended after {done} frames')
@@ -189,6 +189,11 @@ def predict(
     return PredictionResult(
         out, images, objects, results.shown, unread, unwritten, results.interrupted, problems, lines=lines
     )
+
+
+def _ends_in_time(source: Any) -> bool:
+    """Whether the last frame is where the claimed one would be: of uneven frames the claim is an estimate."""
+    return bool(source.times) and [*source.times.values()][-1] * source.frame_rate >= 0.95 * (source.count - 1)
 
 
 def _sources(path: Any) -> list[str]:

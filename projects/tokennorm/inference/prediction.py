@@ -249,8 +249,8 @@ def uneven_times(times: Sequence[float], frame_rate: float) -> str:
     if not len(times) or not np.isfinite(differences).all() or differences.max() <= 0.5 + 0.01 * times[-1]:
         return ''
     return (
-        f'the frames are not evenly spaced: their {times[-1]:.1f} seconds are {(len(times) - 1) / frame_rate:.1f} in '
-        f'{DRAWN_VIDEO}; detections.json has the `time` of each'
+        f'the frames are not evenly spaced in time, and in {DRAWN_VIDEO} they are: it is up to {differences.max():.1f} '
+        'seconds off; detections.json has the `time` of each'
     )
 
 
