@@ -156,7 +156,7 @@ def test_channels_and_pages_of_tiff(options, expected):
     assert left_out(stream.getvalue()) == expected
 
 
-def test_smaller_copies_in_a_tiff_are_no_pages():
+def test_smaller_copies_in_a_tiff_are_not_pages():
     tifffile, stream = pytest.importorskip('tifffile'), io.BytesIO()
     with tifffile.TiffWriter(stream) as writer:
         writer.write(COLOR, photometric='rgb')

@@ -132,7 +132,7 @@ def decode(content: bytes, note: Note | None = None) -> np.ndarray | None:
 def left_out(content: bytes) -> list[str]:
     """Returns what of a file's content is not read, other than values of pixels, as far as Pillow can tell.
 
-    What follows the first image of a JPEG is no page but a preview, a depth or a gain map.
+    What follows the first image of a JPEG is a preview, a depth or a gain map, and not a page.
     """
     from io import BytesIO
 
