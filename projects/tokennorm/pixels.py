@@ -4,11 +4,17 @@ It needs numpy and OpenCV; Pillow for WebP, AVIF, GIF and JPEG 2000 as well as f
 
 - The EXIF orientation of every format is applied.
 - 16-bit and float images are scaled linearly. White is the smallest full range that holds the largest value of the
-  image: 1 (float only), 2**8 - 1, 2**10 - 1, 2**12 - 1, 2**14 - 1 or 2**16 - 1. Negative values become 0.
+  image: 1 (float only), 2**8 - 1, 2**10 - 1, 2**12 - 1, 2**14 - 1 or 2**16 - 1. Black is 0. With negative values, as
+  in CT, black is the nearest -2**n below all values; white of floats is then 1 or the nearest 2**n above.
+- Float images that are between -1/4 and 2 are cut at 0 and 1, as resampled images are. NaN and infinity become 0.
 - Gray becomes three equal channels, a palette its colors, CMYK RGB. Transparency is dropped.
-- Of several frames or pages the first is read. Files that end early are refused.
+- Of several frames or pages the first is read, of more than four channels the first three. Files that end early are
+  refused.
+
+What is cut or left out this way can be told: the functions that read files call `note` with a text about each.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +28,8 @@ import cv2
 import numpy as np
 
 HTTP = 'http://', 'https://'
+Note = Callable[[str], Any]
+PAGES, FRAMES = 'the first of several pages', 'the first of several frames'
 _BITS = 8, 10, 12, 14, 16
 CV_LOG = getattr(cv2.utils, 'logging', cv2)  # of OpenCV 5; OpenCV 4 has its functions itself
 # Files that OpenCV decodes in full, with their EXIF: JPEG, PNG, TIFF, BMP and PNM.
@@ -83,7 +91,7 @@ def as_pixels(image: Any) -> np.ndarray:
             pixels = read_image(image.filename)  # not decoded yet: the pixels that the path gives
             if sorted(pixels.shape[:2]) == sorted(image.size):  # `Image.draft` makes it smaller
                 return pixels
-        return _from_pillow(image)
+        return _to_8_bits(_from_pillow(image))
     if not isinstance(image, np.ndarray):
         raise ImageError(f'an image must be a path, an array or a PIL image, not {type(image).__name__}')
     if image.ndim == 2 and image.dtype == np.uint8 and image.size:
@@ -95,8 +103,10 @@ def as_pixels(image: Any) -> np.ndarray:
     return image
 
 
-def read_image(path: str | os.PathLike) -> np.ndarray:
+def read_image(path: str | os.PathLike, note: Note | None = None) -> np.ndarray:
     """Reads an image file, or downloads one.
+
+    `note` is called with each part of the file that is not in the image.
 
     Raises:
         ImageError: for a file that is not a readable image.
@@ -108,7 +118,7 @@ def read_image(path: str | os.PathLike) -> np.ndarray:
                 content = file.read()
         else:
             content = Path(path).read_bytes()
-        if (image := decode(content)) is not None:
+        if (image := decode(content, note)) is not None:
             return image
     except (OSError, ValueError, HTTPException) as error:
         reason = getattr(error, 'strerror', None) or str(error)
@@ -123,18 +133,54 @@ def begins_as_image(path: str | os.PathLike) -> bool:
     return False
 
 
-def decode(content: bytes) -> np.ndarray | None:
-    """Returns the image of a file's content; None if it cannot be decoded."""
+def decode(content: bytes, note: Note | None = None) -> np.ndarray | None:
+    """Returns the image of a file's content; None if it cannot be decoded. `note` is that of `read_image`."""
     decoders: list[Callable[[bytes], np.ndarray | None]] = [_by_opencv, _by_pillow]
     for decoder in decoders if content.startswith(_OPENCV) else decoders[::-1]:
-        try:
+        with suppress(Exception):  # each format's reader raises its own
             if (image := decoder(content)) is not None:
-                return image
-        except ImageError:
-            raise
-        except Exception:  # each format's reader raises its own
-            continue
-    return None
+                break
+    else:
+        return None
+    if note is not None:
+        for text in left_out(content):
+            note(text)
+    return _to_8_bits(image, note)
+
+
+def left_out(content: bytes) -> list[str]:
+    """Returns what of a file's content is not read, other than values of pixels, as far as Pillow can tell.
+
+    What follows the first image of a JPEG is a preview, a depth or a gain map, and not a page.
+    """
+    from io import BytesIO
+
+    texts = list[str]()
+    with suppress(Exception):  # without Pillow, or of a format that it does not know
+        if content.startswith((b'II', b'MM')):
+            from PIL.TiffImagePlugin import ImageFileDirectory_v2
+
+            tags, file = ImageFileDirectory_v2(content[: 16 if 43 in content[2:4] else 8]), BytesIO(content)
+            file.seek(tags.next)
+            tags.load(file)
+            channels, ink, extra = (tags.get(key) for key in (277, 262, 338))  # 1 and 2 of 338 are transparency
+            is_rgb_and_more = channels == 4 and ink == 2 and not {1, 2} & {*(extra or ())}
+            if is_rgb_and_more or (channels or 1) > 4 + (ink == 5):  # 5 is CMYK
+                texts.append(f'3 of {channels} channels')
+            if tags.next:
+                file.seek(tags.next)
+                tags.load(file)
+                texts += [PAGES] * (not tags.get(254, 0) & 5)  # others are smaller copies and masks
+        elif content.startswith((b'GIF8', b'RIFF')) or content[4:8] == b'ftyp' or _is_animated_png(content):
+            from PIL import Image
+
+            with Image.open(BytesIO(content)) as image:
+                texts += [FRAMES] * getattr(image, 'is_animated', False)
+    return texts
+
+
+def _is_animated_png(content: bytes) -> bool:
+    return content.startswith(b'\x89PNG') and b'acTL' in content[: content.find(b'IDAT')]
 
 
 def _by_opencv(content: bytes) -> np.ndarray | None:
@@ -144,7 +190,7 @@ def _by_opencv(content: bytes) -> np.ndarray | None:
         return None
     with silent_opencv():  # the caller names the file
         image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
-    return None if image is None else _to_8_bits(image)
+    return image
 
 
 def _has_alpha(content: bytes) -> bool:
@@ -169,24 +215,47 @@ def _by_pillow(content: bytes) -> np.ndarray:
 
 
 def _from_pillow(image: Any) -> np.ndarray:
+    """The values of a PIL image, (H, W, 3), or (H, W) with more than 8 bits."""
     from PIL import ImageOps
 
     image = ImageOps.exif_transpose(image)
     if image.mode[0] in 'IF':  # more than 8 bits
-        return cv2.cvtColor(_to_8_bits(np.asarray(image)), cv2.COLOR_GRAY2BGR)
+        return np.asarray(image)
     return np.ascontiguousarray(np.asarray(image.convert('RGB'))[..., ::-1])
 
 
-def _to_8_bits(image: np.ndarray) -> np.ndarray:
-    if image.dtype == np.uint8:
-        return image
-    ranges = [2**bits - 1 for bits in _BITS]
-    if image.dtype.kind == 'f':
-        image, ranges = np.nan_to_num(image, posinf=0, neginf=0), [1, *ranges]
-    most = image.max()
-    if most <= 0 and image.min() < 0:
-        raise ImageError('it has no value above 0, such as decibels; convert it to 8 or 16 bits')
-    if image.dtype.kind == 'f' and 1 < most <= 2:  # resampled, or above white
-        most = 1
-    white = next((value for value in ranges if most <= value), most)
-    return (image.clip(0, white) * (255 / float(white)) + 0.5).astype(np.uint8)
+def _to_8_bits(image: np.ndarray, note: Note | None = None) -> np.ndarray:
+    """(H, W, 3) or (H, W) -> (H, W, 3) uint8."""
+    if image.dtype != np.uint8:
+        is_float = image.dtype.kind == 'f'
+        if is_float and not np.isfinite(image).all():
+            image = np.nan_to_num(image, posinf=0, neginf=0)
+            if note is not None:
+                note('NaN and infinity as 0')
+        least, most = image.min().item(), image.max().item()
+        if most <= 0 and least < 0:
+            raise ImageError('it has no value above 0, such as decibels; convert it to 8 or 16 bits')
+        black, white = _black_and_white(least, most, is_float)
+        rounded = (white - black) / 510
+        if note is not None and (least < black - rounded or most > white + rounded):
+            note(f'values from {least:.3g} to {most:.3g} cut at {black} and {white}')
+        if image.dtype.kind == 'i':
+            image = image.astype(np.float64)  # white may be more than its type holds
+        image = ((image.clip(black, white) - black) * (255 / (white - black)) + 0.5).astype(np.uint8)
+    return cv2.cvtColor(image, cv2.COLOR_GRAY2BGR) if image.ndim == 2 else image
+
+
+def _black_and_white(least: float, most: float, is_float: bool) -> tuple[float, float]:
+    """The values of black and white for an image with these extreme values."""
+    if is_float and least >= -0.25 and most <= 2:
+        return 0, 1
+    if least < 0 and is_float:
+        white = max(1, _power_of_two(most))
+    else:
+        white = next((value for value in (2**bits - 1 for bits in _BITS) if most <= value), most)
+    return -_power_of_two(-least) if least < 0 else 0, white
+
+
+def _power_of_two(value: float) -> float:
+    """The smallest power of 2 that is not below a positive value."""
+    return 2.0 ** math.ceil(math.log2(value))

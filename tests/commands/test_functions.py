@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from fractions import Fraction
 from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 import tokennorm
 from experiments.shapes import CLASSES
@@ -138,6 +140,32 @@ def test_predict_warns_of_what_was_left_out(model_file, images, tmp_path):
     with pytest.warns(tokennorm.messages.IncompleteWarning, match='1 of 4 files could not be read: broken.png'):
         result = tokennorm.predict(model_file, images, out=tmp_path / 'out')
     assert (result.images, len(result.unread)) == (3, 1)
+
+
+def test_predict_notes_what_is_read_in_part(model_file, images, tmp_path, capsys):
+    frames = [Image.new('RGB', (96, 64), color) for color in ('red', 'blue')]
+    frames[0].save(images / 'two.gif', save_all=True, append_images=frames[1:])
+    for chosen, said in ((dict(), 1), (dict(strict=True), 1), (dict(allow=['partly-read-image']), 0)):
+        assert tokennorm.predict(model_file, images, out=tmp_path / 'out', **chosen).images == 4
+        line = 'note: image files of which a part is read: two.gif (the first of several frames) [partly-read-image]'
+        assert capsys.readouterr().out.count(line) == said
+
+
+def test_a_video_with_a_pause_is_whole_and_uneven(model_file, tmp_path):
+    av = pytest.importorskip('av')
+    with av.open(str(tmp_path / 'pause.mkv'), 'w') as file:
+        stream = file.add_stream('mpeg4', rate=25)
+        stream.width, stream.height, stream.codec_context.time_base = 64, 48, Fraction(1, 1000)
+        for i in range(60):
+            frame = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 4 * i, np.uint8), format='rgb24')
+            frame.pts, frame.time_base = 40 * i + 9000 * (i >= 30), Fraction(1, 1000)
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode())
+    result = tokennorm.predict(model_file, tmp_path / 'pause.mkv', out=tmp_path / 'out')
+    frames = json.loads((tmp_path / 'out' / 'detections.json').read_text())['images']
+    assert [frames[i]['time'] for i in (0, 29, 30, 59)] == [0, 1.16, 10.2, 11.36]
+    assert 'up to 9.0 seconds off' in result.lines[1]
+    assert not [line for line in result.lines if 'trimmed' in line]
 
 
 @pytest.mark.parametrize('source', ['images', 'video.avi'])

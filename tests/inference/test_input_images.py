@@ -32,6 +32,7 @@ def test_every_third_frame_of_a_video(tmp_path):
     source = open_sources([write_video(tmp_path / 'v.mp4')], tmp_path / 'out', every=3)
     assert (source.count, source.frame_rate) == (4, 2)
     assert names_and_levels(source) == [('v/000000', 0), ('v/000003', 3), ('v/000006', 6), ('v/000009', 9)]
+    assert source.times == {f'v/00000{i}': pytest.approx(i / 6, abs=0.001) for i in (0, 3, 6, 9)}
 
 
 def test_files_and_folders_are_named_from_their_common_folder(tmp_path):

@@ -10,8 +10,8 @@ import pytest
 
 from tests.helpers.http import serve
 from tokennorm.drawing import color_of
-from tokennorm.inference.input_images import check_sources, open_sources
-from tokennorm.inference.prediction import OF_PREDICT, Options, Predictor, draw_detections, predict
+from tokennorm.inference.input_images import InputImages, check_sources, open_sources
+from tokennorm.inference.prediction import OF_PREDICT, Options, Predictor, draw_detections, predict, uneven_times
 from tokennorm.inference.runtime import BaseDetector, ImageError
 from tokennorm.messages import UserError
 
@@ -243,3 +243,63 @@ def test_a_folder_gives_what_its_images_give_one_by_one(batch_size, tmp_path):
         assert (cv2.imread(str(tmp_path / 'vis' / name)) == draw_detections(image, found)).all()
         crop = cv2.imread(str(tmp_path / 'crops' / 'disk' / f'{name}_1.jpg'))
         assert crop.shape == image[2 : round(bottom), 1 : round(right)].shape
+
+
+@pytest.mark.parametrize(
+    ('most', 'score_thr', 'tiles', 'full'),
+    [
+        (5, 0.3, None, 3),  # all five are drawn, and there may be more
+        (5, 0.35, None, 0),  # one is weak: others would be weaker
+        (6, 0.3, None, 0),
+        (None, 0.3, None, 0),  # a file of version 1.2
+        (5, 0.3, 32, 6),  # two tiles of each of three images
+    ],
+)
+def test_images_with_all_detections_that_may_be_are_counted(folder, most, score_thr, tiles, full):
+    detector = Five()
+    detector.most_detections = most
+    predictor = Predictor(detector, Options(score_thr=score_thr, tiles=tiles, drawings=False))
+    predict(predictor, open_sources([str(folder / 'in')], folder), folder)
+    assert predictor.full == full
+
+
+@pytest.mark.parametrize(
+    ('times', 'rate', 'said'),
+    [
+        (np.arange(100) / 25, 25, False),
+        (np.arange(100) / 25 + 0.4, 25, False),
+        (np.arange(36_000) / 30.01, 30, False),  # an hour
+        (np.cumsum(np.tile([0.02, 0.06], 50)), 25, False),  # uneven, and never far from it
+        (np.arange(100) / 10, 25, True),  # a camera of 25 frames, and a detector of 10
+        (np.r_[np.arange(50) / 25, 20 + np.arange(50) / 25], 25, True),  # a pause
+        ([], 25, False),
+        ([0.0, np.nan], 25, False),
+    ],
+)
+def test_times_that_a_constant_rate_does_not_give_are_said(times, rate, said):
+    line = uneven_times(list(times), rate)
+    assert bool(line) == said
+    assert not said or f'it is up to {max(abs(times - np.arange(100) / rate)):.1f} seconds off' in line
+
+
+def test_frames_of_another_size_are_named(tmp_path):
+    """As of a stream that changes it: OpenCV's writer drops them without an error."""
+    frames = [np.full((32, 48 + 16 * (i == 2), 3), 90, np.uint8) for i in range(4)]
+    source = InputImages(((f'frame/{i}', frame) for i, frame in enumerate(frames)), 4, 5.0)
+    results = predict(Predictor(Five(), Options(), 5.0), source, tmp_path)
+    assert results.unwritten == ['frame/2']
+    assert len(results.content['images']) == 4
+
+
+def test_every_object_has_a_crop(tmp_path):
+    class Tiny(Five):
+        def detect(self, images, batch_size=1):
+            boxes = np.array([[4.1, 4.1, 4.3, 9], [48, 0, 48, 3], [0, 31.9, 9, 32], [4, 2, 14, 20]], np.float32)
+            return [self.detections(boxes, SCORES[:4], LABELS[:4], None) for _ in images]
+
+    cv2.imwrite(str(tmp_path / 'a.png'), np.full((32, 48, 3), 90, np.uint8))
+    source = open_sources([str(tmp_path / 'a.png')], tmp_path)
+    results = predict(Predictor(Tiny(), Options(drawings=False, crops=True)), source, tmp_path)
+    sizes = {path.stem: cv2.imread(str(path)).shape[:2] for path in tmp_path.glob('crops/*/*')}
+    assert sizes == {'a.png_1': (5, 1), 'a.png_2': (3, 1), 'a.png_3': (1, 9), 'a.png_4': (18, 10)}
+    assert results.unwritten == []

@@ -1,20 +1,22 @@
 """The page about two training runs, and the command that writes it."""
 
+import copy
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from mmengine.config import Config
 
-from tests.helpers.detections import make_truth, noisy, perfect
+from tests.helpers.detections import CLASSES, make_truth, noisy, perfect
 from tests.helpers.report import CONFIG, Balance
 from tests.helpers.scalars import write_scalars
 from tokennorm.cli.compare import main
 from tokennorm.evaluation.results import CocoResults
 from tokennorm.messages import UserError
-from tokennorm.report.compare import compare, config_changes, read_run
-from tokennorm.report.page import write_report
+from tokennorm.report.compare import compare, config_changes, read_run, same_data
+from tokennorm.report.page import content_fingerprint, write_report
 
 
 def make_run(folder, truth, detections, cfg=None, best=0.5, image_ids=None):
@@ -98,6 +100,74 @@ def test_other_annotations_give_a_warning_and_no_interval(runs, tmp_path):
     assert 'different annotations' in (tmp_path / 'a.html').read_text()
 
 
+def renumbered(truth):
+    """The same images and objects: other ids, another order, folders, and numbers that are written otherwise."""
+    content = copy.deepcopy(truth)
+    categories = {one['id']: 20 - one['id'] for one in content['categories']}
+    for image in content['images']:
+        image.update(id=100 - image['id'], file_name=f'/moved/val/{image["file_name"]}', width=float(image['width']))
+    for one in content['annotations']:
+        one.update(id=one['id'] + 7, image_id=100 - one['image_id'], category_id=categories[one['category_id']])
+    for one in content['categories']:
+        one['id'] = categories[one['id']]
+    return {key: entries[::-1] for key, entries in content.items()}
+
+
+def older(run):
+    """As version 1.2 wrote it."""
+    numbers = dict(run.numbers, data={key: one for key, one in run.numbers['data'].items() if key != 'content'})
+    return replace(run, numbers=numbers)
+
+
+def test_the_same_images_in_another_file_are_the_same_data(tmp_path):
+    truth, other = make_truth(), renumbered(make_truth())
+    ids = {one['id']: 20 - one['id'] for one in truth['categories']}
+    moved = noisy(truth).table.copy()
+    moved[:, 0] = 100 - moved[:, 0]
+    moved[:, 6] = [ids[i] for i in moved[:, 6]]
+    runs = []
+    for name, content, found in (('a', truth, noisy(truth)), ('b', other, CocoResults(moved))):
+        (tmp_path / name).mkdir()
+        runs.append(read_run(make_run(tmp_path / name / 'run', content, found)))
+    for pair in (runs, [older(runs[0]), runs[1]], list(map(older, runs))):
+        assert same_data(*pair)
+        (result,) = compare(*pair, tmp_path / 'a.html', resamples=20).values()
+        assert (result.low, result.high) == pytest.approx((0, 0), abs=1e-9)
+        assert 'different annotations' not in (tmp_path / 'a.html').read_text()
+
+    file = tmp_path / 'b' / 'val.json'
+    file.write_text(json.dumps(other, indent=2))  # after its run
+    assert compare(*runs, tmp_path / 'a.html', resamples=20)['bbox'].low is not None
+    file.unlink()
+    assert same_data(*runs)
+    assert compare(*runs, tmp_path / 'a.html')['bbox'].low is None
+    assert not same_data(runs[0], older(runs[1]))  # that it was the same cannot be known any more
+
+
+@pytest.mark.parametrize(
+    'change',
+    [
+        lambda c: c['images'][3].update(file_name='other.jpg'),
+        lambda c: c['images'][3].update(width=399),
+        lambda c: c['images'].pop(),
+        lambda c: c['annotations'].pop(),
+        lambda c: c['annotations'][0].update(bbox=[1, 2, 30, 40]),
+        lambda c: c['annotations'][0].update(
+            category_id=next(i for i in CLASSES if i != c['annotations'][0]['category_id'])
+        ),
+        lambda c: c['annotations'][0].update(iscrowd=1),
+        lambda c: c['annotations'][0].update(segmentation=[[0, 0, 9, 0, 9, 9]]),
+        lambda c: c['categories'][0].update(name='tiger'),
+    ],
+)
+def test_other_images_objects_and_classes_are_other_data(change):
+    content = make_truth()
+    before = content_fingerprint(content)
+    assert before == content_fingerprint(renumbered(content))
+    change(content)
+    assert content_fingerprint(content) != before
+
+
 def test_runs_on_a_part_of_the_images_are_compared_on_it(tmp_path):
     truth, part = make_truth(), list(range(1, 11))
     seen = perfect(dict(truth, annotations=[a for a in truth['annotations'] if a['image_id'] in part]))
@@ -121,7 +191,7 @@ def test_changed_annotations_and_damaged_reports(runs, tmp_path):
     """Annotations that were changed after the report give no interval; a report without its numbers is named."""
     run = read_run(runs[0])
     path = tmp_path / 'val.json'
-    path.write_text((runs[0].parent / 'val.json').read_text() + ' ')
+    path.write_text((runs[0].parent / 'val.json').read_text().replace('"area"', '"AREA"').replace('7.jpg', 'x.jpg'))
     run.numbers['data']['path'] = str(path)
     (result,) = compare(run, run, tmp_path / 'a.html').values()
     assert (result.value, result.low) == (0, None)

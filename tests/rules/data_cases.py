@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from PIL import Image
 from pycocotools import mask as run_lengths
 
 from tests.rules.folders import SIZE, boxes, coco, content, cvat, image, objects, steps, text, voc, yolo
@@ -117,6 +118,17 @@ def second_entries(differ):
             c['annotations'].append(dict(one, id=one['id'] + 50, image_id=one['image_id'] + 10, bbox=box))
 
     return change
+
+
+def pages(number):
+    """The first image as a TIFF file of so many pages."""
+
+    def write(root):
+        first, *others = (Image.effect_noise((96, 64), 40 + i) for i in range(number))
+        first.save(root / 'train/0.tif', save_all=True, append_images=others)
+        (root / 'train/0.png').unlink()
+
+    return write
 
 
 def renamed(change):
@@ -579,6 +591,10 @@ CASES = {
             voc(size=SIZE.replace('96', '0')),
             voc(size='<size/>'),
         ],
+    ),
+    'partly-read-image': Case(
+        [coco(entry('images', file_name='0.tif'), files=pages(2))],
+        [coco(entry('images', file_name='0.tif'), files=pages(1)), coco()],
     ),
     'exif-rotation': Case(
         [coco(files=turned(6, size=(64, 96))), coco(files=turned(3))], [coco(files=turned(1)), coco(files=turned(0))]

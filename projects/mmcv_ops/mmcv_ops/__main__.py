@@ -2,7 +2,9 @@
 
 import argparse
 import sys
+from importlib.metadata import distributions
 from importlib.util import find_spec
+from pathlib import Path
 
 from . import running
 
@@ -15,7 +17,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         line = running()
     except ImportError as error:
-        print(f'mmcv has no operators here: {error}. Install mmcv-lite, mmcv or onedl-mmcv.')
+        print(f'mmcv has no operators here: {error}. {_way_out()}')
         return 1
     print(line)
     from . import coverage
@@ -29,6 +31,23 @@ def main(arguments: list[str] | None = None) -> int:
             print('Not implemented: ' + ', '.join(left))
         return 0
     return _report(args.config, {} if compiled else coverage.missing())
+
+
+def _way_out() -> str:
+    mmcv, own = find_spec('mmcv'), Path(__file__).parents[1]
+    if mmcv is None or mmcv.origin is None:  # None of the folder that this distribution alone makes
+        return 'Install mmcv-lite, mmcv or onedl-mmcv.'
+    site = Path(mmcv.origin).parents[1]
+    again = 'pip install --force-reinstall --no-deps'
+    if site == own:
+        return f'mmcv is in {site}, without mmcv/_ext.py: {again} mmcv-ops-torchvision, or its wheel or folder.'
+    there = distributions(path=[str(site)])
+    owners = (one for one in there if any(str(file) == 'mmcv/__init__.py' for file in one.files or ()))
+    name = next((f'{one.metadata["Name"]}=={one.version}' for one in owners), 'mmcv-lite')
+    return (
+        f'mmcv is in {site}, and mmcv_ops in {own}: both must be in one folder. With the pip of {own}: {again} {name}; '
+        f'or with the pip of {site}: {again} mmcv-ops-torchvision, or its wheel or folder.'
+    )
 
 
 def _report(path: str, missing: dict[str, list[str]]) -> int:

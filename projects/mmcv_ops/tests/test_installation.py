@@ -124,3 +124,25 @@ def test_compiled_extension_takes_precedence(environment):
     environment.uninstall('onedl-mmcv')  # before the file in its folder
     environment.uninstall('mmcv-ops-torchvision')
     assert environment.listing() == environment.files
+
+
+def test_folders_are_named_where_mmcv_is_elsewhere(wheels, tmp_path):
+    """As in a virtual environment over the system's packages, or with `pip install --user`."""
+    folders = [tmp_path / name for name in ('mmcv', 'ops')]
+    for pattern, folder in zip(('mmcv_lite-1.1', 'mmcv_ops_torchvision'), folders, strict=True):
+        (wheel,) = wheels.glob(f'{pattern}*.whl')
+        with zipfile.ZipFile(wheel) as content:
+            content.extractall(folder)
+
+    def said(*paths):
+        places = os.pathsep.join(map(str, [*paths, *sys.path[1:]]))
+        command = [sys.executable, '-S', '-m', 'mmcv_ops']
+        return subprocess.run(command, capture_output=True, text=True, env={'PYTHONPATH': places}, cwd=tmp_path).stdout
+
+    apart = said(*folders)
+    assert "No module named 'mmcv._ext'" in apart
+    assert f'mmcv is in {folders[0]}, and mmcv_ops in {folders[1]}: both must be in one folder' in apart
+    assert 'pip install --force-reinstall --no-deps mmcv_lite==1.1' in apart
+    shutil.copytree(folders[0], folders[1], dirs_exist_ok=True)
+    (folders[1] / 'mmcv' / '_ext.py').unlink()
+    assert f'mmcv is in {folders[1]}, without mmcv/_ext.py' in said(folders[1])

@@ -45,7 +45,7 @@ def compare(first: str | Path, second: str | Path, *, out: str | Path | None = N
     out = out or next(path for path in names if not path.exists())
     check_output_file(out)
     from tokennorm.report.compare import compare as write_comparison
-    from tokennorm.report.compare import names_of, read_run
+    from tokennorm.report.compare import names_of, read_run, same_data
 
     runs = read_run(first), read_run(second)
     name, other = names_of(*runs)
@@ -58,10 +58,9 @@ def compare(first: str | Path, second: str | Path, *, out: str | Path | None = N
         interval = '' if found.low is None else f', 95% interval {100 * found.low:+.1f} to {100 * found.high:+.1f}'
         points = f'{100 * aps[1] - 100 * aps[0]:+.1f}{interval}'
         lines.append(f'{iou_type} AP of {other}: {100 * aps[1]:.1f}, {which} {100 * aps[0]:.1f} of {name} ({points})')
-    same_data = len({run.numbers['data']['fingerprint'] for run in runs}) == 1
-    if not same_data:
+    if not (is_same := same_data(*runs)):
         lines.append(
             'warning: the two are evaluated on different data, so that this is not a difference of the detectors'
         )
     lines += [f'Weights: {other} {runs[1].weights}, {name} {runs[0].weights}', f'The comparison is in {out}']
-    return ComparisonResult(out, [name, other], [run.weights for run in runs], same_data, results, lines=lines)
+    return ComparisonResult(out, [name, other], [run.weights for run in runs], is_same, results, lines=lines)

@@ -112,6 +112,8 @@ def export(
         found.show()
         found.stop()
     say(f'Checkpoint: {trained.description}')
+    if getattr(detector, 'tta', False):
+        say('The file has no test-time augmentation, with which this Detector was opened')
     whole = WholeDetector(trained.model, fp16, alone=batch_size == 1)
     meta, config = trained.model.dataset_meta, Path(named.config).name
     lowest = None

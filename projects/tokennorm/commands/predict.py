@@ -14,7 +14,7 @@ from tokennorm.config.detectors import Named
 from tokennorm.console import say
 from tokennorm.cores import container_cores
 from tokennorm.files import make_output_dir
-from tokennorm.findings import Findings, judging
+from tokennorm.findings import Findings, judging, reports
 from tokennorm.messages import IncompleteWarning, UserError, shorten, user_errors
 
 
@@ -111,7 +111,7 @@ def predict(
         raise UserError('an open Detector is used as it is: give device, options and tta when you open it')
 
     from tokennorm.inference.input_images import check_sources, is_video, open_sources
-    from tokennorm.inference.prediction import OF_PREDICT, Options, Predictor
+    from tokennorm.inference.prediction import OF_PREDICT, Options, Predictor, uneven_times
     from tokennorm.inference.prediction import predict as predict_all
     from tokennorm.inference.runtime import ModelFileError, ThresholdError
     from tokennorm.pixels import silent_opencv
@@ -151,6 +151,10 @@ def predict(
         say(f'{out} has an earlier run: files that are not written again stay in it. --out sets another folder.')
     with silent_opencv():
         results = predict_all(predictor, source, out)
+    with judging(found):
+        if source.partly:
+            reports('partly-read-image', items=sorted(source.partly))
+        found.show()
 
     images, objects = (len(results.content[name]) for name in ('images', 'annotations'))
     shown = f'{results.shown} with scores of at least {predictor.lowest:.3g}'
@@ -167,15 +171,29 @@ def predict(
         problems.append(f'drawings or crops of {len(unwritten)} images could not be written: {shorten(unwritten, 5)}')
     if results.interrupted and source.count:
         problems.append(f'interrupted after {done} of {source.count} images')
-    elif source.count and done + 2 < 0.95 * source.count:
+    elif source.count and done + 2 < 0.95 * source.count and not _ends_in_time(source):
         lines.append(f'the file claims {source.count} frames, and {done} were decoded: it may be trimmed or damaged')
     elif not source.count and not results.interrupted:
         lines.append(f'{sources[0]}: the stream ended after {done} frames')
+    if options.drawings and source.frame_rate and (uneven := uneven_times([*source.times.values()], source.frame_rate)):
+        lines.append(uneven)
+    if predictor.full:
+        where = 'tiles' if options.tiles else 'images'
+        lines.append(
+            f'{predictor.full} {where} have all of the {opened.most_detections} detections that the detector gives: '
+            'there may be more objects. Raise max_per_img of its model.test_cfg with --cfg-options, when you export a '
+            'file, too, or use --tiles'
+        )
     if problems:
         warnings.warn(IncompleteWarning('; '.join(problems)), stacklevel=2)
     return PredictionResult(
         out, images, objects, results.shown, unread, unwritten, results.interrupted, problems, lines=lines
     )
+
+
+def _ends_in_time(source: Any) -> bool:
+    """Whether the last frame is where the claimed one would be: of uneven frames the claim is an estimate."""
+    return bool(source.times) and [*source.times.values()][-1] * source.frame_rate >= 0.95 * (source.count - 1)
 
 
 def _sources(path: Any) -> list[str]:

@@ -119,11 +119,11 @@ def _report_left_out(splits: Mapping[str, ReadSplit], files: Sequence[Path]) -> 
     if any(split.has_list for split in splits.values()):
         return
     used = {
-        os.path.normpath(os.path.join(split.image_dir, str(image.get('file_name'))))
+        os.path.abspath(os.path.join(split.image_dir, str(image.get('file_name'))))
         for split in splits.values()
         for image in split.content['images']
     }
     places = {(os.path.dirname(path), suffix_of(path)) for path in used}  # others may be masks
-    others = {os.path.normpath(path) for path in files if is_image(path)} - used
+    others = {os.path.abspath(path) for path in files if is_image(path)} - used
     if unlisted := sorted(path for path in others if (os.path.dirname(path), suffix_of(path)) in places):
         reports('unlisted-image', ' and '.join(splits), items=map(os.path.basename, unlisted))

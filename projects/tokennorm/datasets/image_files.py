@@ -40,6 +40,7 @@ class ImageFile(NamedTuple):
     size: tuple[int, int] = (0, 0)  # width and height, upright
     is_turned: bool = False  # by its EXIF
     end: bytes = b''  # a digest of the size and the last bytes of the file, in which most images differ
+    left_out: tuple[str, ...] = ()  # what of the file is not in the image
 
 
 def is_data(name: str) -> bool:
@@ -136,7 +137,7 @@ def open_image(path: str | Path) -> ImageFile:
 
     if not os.path.isfile(path):  # unlike Path's, it accepts every name
         return ImageFile('missing')
-    turn, digest = 1, b''
+    turn, digest, left_out = 1, b'', list[str]()
     with suppress(Exception), open(path, 'rb') as file:  # each format's reader raises its own
         with Image.open(file) as image:
             size, mark = image.size, _END_MARKS.get(image.format or '')
@@ -144,6 +145,7 @@ def open_image(path: str | Path) -> ImageFile:
                 turn = image.getexif().get(_ORIENTATION, 1)
             if turn in range(5, 9):
                 size = size[::-1]
+            left_out = [pixels.FRAMES] * getattr(image, 'is_animated', False)
             if image.format != 'JPEG':  # `verify` reads nothing of a JPEG
                 image.verify()
         num_bytes = os.fstat(file.fileno()).st_size
@@ -151,12 +153,13 @@ def open_image(path: str | Path) -> ImageFile:
         end = file.read()
         digest = hashlib.blake2b(end, digest_size=16, salt=num_bytes.to_bytes(16)).digest()
         if mark is not None and mark in end[-64:]:
-            return ImageFile('', size, turn in range(2, 9), digest)
+            return ImageFile('', size, turn in range(2, 9), digest, tuple(left_out))
+    left_out = []
     try:
-        image = pixels.read_image(path)  # refuses a file that ends early
+        image = pixels.read_image(path, left_out.append)  # refuses a file that ends early
     except pixels.ImageError as error:
         with suppress(OSError), open(path, 'rb') as file:
             if file.read(len(_GIT_LFS)) == _GIT_LFS:
                 return ImageFile('that are pointers of Git LFS (`git lfs pull` gets them)')
         return ImageFile(f'that cannot be used ({error.reason})')
-    return ImageFile('', image.shape[1::-1], turn in range(2, 9), digest)
+    return ImageFile('', image.shape[1::-1], turn in range(2, 9), digest, tuple(left_out))

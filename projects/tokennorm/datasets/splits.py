@@ -49,7 +49,7 @@ class CocoSplit:
     @cached_property
     def columns(self) -> Columns:
         """The annotations as arrays."""
-        return Columns(self.name, self.content)
+        return Columns(self.name, self.content, self.image_dir)
 
 
 def words_in(text: str) -> list[str]:

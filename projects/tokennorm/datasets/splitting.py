@@ -26,9 +26,9 @@ def find_unsplit(path: Path) -> dict[str, CocoSplit]:
     if path.is_file() and path.suffix not in ('.yaml', '.yml'):
         check_known(path)
         (split,) = in_canonical_form(read_whole(path), path.parent).values()
-        place = os.path.relpath(split.image_dir, path.parent)
-        names = [os.path.normpath(f'{place}/{image.get("file_name")}') for image in split.content['images']]
-        images = [image | dict(file_name=name) for image, name in zip(split.content['images'], names, strict=True)]
+        place, images = os.path.relpath(split.image_dir, path.parent), split.content['images']
+        paths = [os.path.normpath(os.path.join(place, str(image.get('file_name')))) for image in images]
+        images = [image | dict(file_name=name) for image, name in zip(images, paths, strict=True)]
         return dict(train=replace(split, image_dir=path.parent, content={**split.content, 'images': images}))
     splits = find_splits(path, ('train',))
     if 'val' in splits:

@@ -257,6 +257,7 @@ def describe(
         smallest_side=1,
         batch_size=1 if detector.alone else None,
         score_threshold=head_cfg.get('score_thr', 0),
+        max_detections=head_cfg.get('max_per_img'),
         thresholds=None if thresholds is None else list(thresholds),
         mask_threshold=head_cfg.get('mask_thr_binary', 0.5) if detector.with_masks else None,
         config=config_name,

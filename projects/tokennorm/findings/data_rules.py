@@ -124,6 +124,11 @@ DATA_RULES = (
     Rule('exif-rotation', 'warning', 'images that their EXIF turns',
          why='They are turned upright, and the boxes are read as those of the upright image.',
          do='Compare the drawings of `tokennorm check`'),
+    Rule('partly-read-image', 'note', 'image files of which a part is read',
+         why='Detectors take three channels of 8 bits. Of several pages or frames the first is read, of more than four '
+             'channels the first three; values of floats that resampling or the camera made too low or too high are '
+             'cut. Values of other types are scaled without being cut.',
+         do='Save pages and frames as files of their own, and scale values to 8 or 16 bits'),
     Rule('narrow-image', 'error', 'images more than 100 times as long as wide',
          why='Resized, they would have no pixel in one direction.', do='Cut them into tiles, or remove them'),
     Rule('repeated-image', 'error', 'files that are listed more than once with different objects',

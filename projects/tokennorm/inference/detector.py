@@ -18,7 +18,7 @@ from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
 from tokennorm.config.build_errors import build_errors
 from tokennorm.config.detectors import Named, detector_files
 from tokennorm.config.reading import read_config
-from tokennorm.config.tree import innermost_datasets, set_num_classes
+from tokennorm.config.tree import innermost_datasets, set_num_classes, walk
 from tokennorm.environment import check_mmcv_ops
 from tokennorm.evaluation.tta import use_tta
 from tokennorm.inference.embedded_config import embedded_config
@@ -97,6 +97,9 @@ class TorchDetector(BaseDetector):
             )
         self.classes, self.category_ids = tuple(meta['classes']), category_ids_of(meta)
         self._thresholds = opened.meta.get('thresholds') or {}
+        limits = walk(views if tta else self.cfg.model.get('test_cfg'))
+        most = (part.get('max_per_img') or 0 for name, part in limits if 'rpn' not in name)
+        self.most_detections = max(most, default=0) or None
         use_trained_anchors(plan, meta)
         use_trained_size(plan, meta)
         self._inferencer = _build(self.cfg, meta, device)

@@ -2,8 +2,9 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -30,6 +31,8 @@ class InputImages:
     images: Iterator[tuple[str, np.ndarray | ImageError]]
     count: int  # number of images; 0 if it is unknown
     frame_rate: float | None = None  # images per second of a video, a webcam or a stream; None for image files
+    times: dict[str, float] = field(default_factory=dict)  # of the frames so far by name, in seconds; the first is at 0
+    partly: list[str] = field(default_factory=list)  # names of the images so far of which a part was read, with it
 
 
 def is_live(source: str) -> bool:
@@ -83,15 +86,19 @@ def open_sources(sources: Sequence[str], out: Path, every: int = 1, drawings: bo
         if drawings and (replaced := [path for path, drawing in drawn if os.path.realpath(drawing) in own]):
             raise UserError(refusal.format(replaced[0], 'one of the images'))
     one_by_one = any(path.startswith(HTTP) for path in paths)  # Ctrl+C must not wait for downloads
-    images = map(_read, paths) if one_by_one else in_threads(_read, paths)
-    return InputImages(((_name(path, folder), image) for path, image in zip(paths, images, strict=True)), len(paths))
+    partly = list[str]()
 
+    def read(path: str) -> tuple[str, np.ndarray | ImageError]:
+        name, texts = _name(path, folder), list[str]()
+        try:
+            image: np.ndarray | ImageError = read_image(path, texts.append)
+        except ImageError as error:
+            image = ImageError(error.reason)
+        if texts:
+            partly.append(f'{name} ({", ".join(texts)})')
+        return name, image
 
-def _read(path: str) -> np.ndarray | ImageError:
-    try:
-        return read_image(path)
-    except ImageError as error:
-        return ImageError(error.reason)
+    return InputImages(map(read, paths) if one_by_one else in_threads(read, paths), len(paths), partly=partly)
 
 
 def _name(path: str, folder: str) -> str:
@@ -134,15 +141,21 @@ def _open_video(source: str, every: int) -> InputImages:
     if not 0 < rate <= _MOST_FRAMES:  # browsers write 1000, some cameras 90000 or nothing
         say(f'{source} claims {rate:g} frames per second; 25 are assumed')
         rate = 25.0
-    return InputImages(_read_frames(capture, name, every), -(-frames // every), rate / every)
+    times = dict[str, float]()
+    clock = time.monotonic if live else lambda: capture.get(cv2.CAP_PROP_POS_MSEC) / 1000
+    return InputImages(_read_frames(capture, name, every, clock, times), -(-frames // every), rate / every, times)
 
 
-def _read_frames(capture: cv2.VideoCapture, name: str, every: int) -> Iterator[tuple[str, np.ndarray]]:
+def _read_frames(
+    capture: cv2.VideoCapture, name: str, every: int, clock: Callable[[], float], times: dict[str, float]
+) -> Iterator[tuple[str, np.ndarray | ImageError]]:
+    """Every Nth frame; its time goes to `times`."""
+    begin = 0.0
     for number in count():
         if not capture.grab():
             return
+        begin = begin if number else clock()
         if number % every == 0:
+            times[f'{name}/{number:06d}'] = clock() - begin
             readable, frame = capture.retrieve()
-            if not readable:
-                return
-            yield f'{name}/{number:06d}', frame
+            yield f'{name}/{number:06d}', frame if readable else ImageError('the frame cannot be decoded')

@@ -4,7 +4,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count, islice
 from pathlib import Path
@@ -23,6 +23,7 @@ from tokennorm.inference.tiles import detect_in_tiles, tile_corners
 from tokennorm.messages import UserError, did_you_mean, shorten
 
 OF_PREDICT = '.of_predict'  # a file in `labels`, which are not true labels then
+_LEAST = 0.05  # score; with lower ones detectors fill the number that they may give in any image
 _EVERY = 10  # seconds between two lines of progress in a file, and between two writings of the results
 _Shown = tuple[str, np.ndarray, Detections]  # name and pixels of an image, and what is drawn on it
 _NOT_IN_NAMES = re.compile(r'[\\/:*?"<>|\x00-\x1f]|^\.+|[. ]+$')  # of folders, on any system
@@ -49,6 +50,7 @@ class Predictor:
 
     Attributes:
         lowest: The lowest score of a class that is drawn.
+        full: Number of images, or tiles, with as many detections as the detector gives, all with such a score.
     """
 
     def __init__(self, detector: BaseDetector, options: Options, frame_rate: float | None = None) -> None:
@@ -61,6 +63,7 @@ class Predictor:
             self.kept = np.where(np.isin(detector.classes, options.classes), self.kept, np.inf)
         lowest = 0.3 if options.thresholds is None else 0.0
         self.lowest = max(lowest if options.score_thr is None else options.score_thr, self.kept.min())
+        self.full = 0
         self.tracker: Any = None
         if options.track:
             from tokennorm.inference.tracking import Tracker
@@ -79,10 +82,16 @@ class Predictor:
 
     def _detect(self, images: list[np.ndarray]) -> list[Detections]:
         options = self.options
-        if options.tiles is None:
-            return self.detector.detect(images, options.batch_size)
-        tiling = options.tiles, options.overlap, options.batch_size
-        return [detect_in_tiles(self.detector, image, *tiling) for image in images]
+        if options.tiles is not None:
+            tiling = options.tiles, options.overlap, options.batch_size
+            return [detect_in_tiles(self.detector, image, *tiling, self._count_full) for image in images]
+        found = self.detector.detect(images, options.batch_size)
+        self._count_full(found)
+        return found
+
+    def _count_full(self, found: Sequence[Detections]) -> None:
+        most, least = self.detector.most_detections, max(self.lowest, _LEAST)
+        self.full += sum(most is not None and len(one) >= most and one.scores.min() >= least for one in found)
 
 
 class Results:
@@ -111,14 +120,19 @@ class Results:
         self.names: set[str] = set()
         self.due = time.monotonic() + _EVERY
 
-    def add(self, name: str, image: np.ndarray, found: Detections) -> _Shown:
-        """Adds an image (H, W, 3) uint8 BGR and its detections; returns what `write_images` takes."""
+    def add(self, name: str, image: np.ndarray, found: Detections, seconds: float | None = None) -> _Shown:
+        """Adds an image (H, W, 3) uint8 BGR, with the time of a frame, and its detections.
+
+        Returns what `write_images` takes.
+        """
         images, annotations = self.content['images'], self.content['annotations']
         stem, suffix = os.path.splitext(name)
         numbered = (f'{stem}_{i}{suffix}' for i in count(2))
         name = next(one for one in chain([name], numbered) if one not in self.names)  # URLs may differ in their query
         self.names.add(name)
         images.append(dict(id=len(images) + 1, file_name=name, width=image.shape[1], height=image.shape[0]))
+        if seconds is not None:
+            images[-1]['time'] = round(seconds, 3)
         for one in found.annotations(self.category_ids):
             annotations.append(dict(id=len(annotations) + 1, image_id=len(images)) | one)
         shown = found.select(found.scores >= self.lowest)
@@ -160,17 +174,19 @@ class Results:
             return _imwrite(path, image) or _imwrite(path.with_name(f'{path.name}.png'), image)
         if self.video is None:
             code, path = cv2.VideoWriter.fourcc(*'mp4v'), self.out / DRAWN_VIDEO
-            self.video = cv2.VideoWriter(str(path), code, self.frame_rate, image.shape[1::-1])
-        self.video.write(image)
-        return self.video.isOpened()
+            self.video, self.size = cv2.VideoWriter(str(path), code, self.frame_rate, image.shape[1::-1]), image.shape
+        self.video.write(image)  # OpenCV drops frames of another size, such as of a stream that changes it
+        return self.video.isOpened() and image.shape == self.size
 
     def _write_crops(self, name: str, image: np.ndarray, shown: Detections) -> bool:
         written = True
         limits = np.array(image.shape[1::-1] * 2)
-        for i, (x1, y1, x2, y2) in enumerate(np.clip(shown.boxes, 0, limits).round().astype(int)):
+        boxes = np.clip(shown.boxes, 0, limits).round().astype(int)
+        for i, (x1, y1, x2, y2) in enumerate(boxes):
             folder = self.out / 'crops' / _NOT_IN_NAMES.sub('_', shown.class_names[i])
-            if x2 > x1 and y2 > y1:
-                written &= _imwrite(folder / f'{name}_{i + 1}.jpg', image[y1:y2, x1:x2])
+            x1, y1 = min(x1, limits[0] - 1), min(y1, limits[1] - 1)  # of the smallest objects a pixel
+            crop = image[y1 : max(y2, y1 + 1), x1 : max(x2, x1 + 1)]
+            written &= _imwrite(folder / f'{name}_{i + 1}.jpg', crop)
         return written
 
     def _write_labels(self, name: str, image: np.ndarray, shown: Detections) -> None:
@@ -220,8 +236,22 @@ def _detect(predictor: Predictor, source: InputImages, results: Results, progres
             if isinstance(found, ImageError):
                 unread.append(f'{name} ({found})')
             else:
-                yield results.add(name, image, found)
+                yield results.add(name, image, found, source.times.get(name))
         progress.show(len(images) + len(unread))
+
+
+def uneven_times(times: Sequence[float], frame_rate: float) -> str:
+    """Returns a line where frames are not at the times that a constant rate gives them; '' where they nearly are.
+
+    So are those of phones, of recordings of a screen, and of a camera that is faster than the detector.
+    """
+    differences = np.abs(np.asarray(times) - np.arange(len(times)) / frame_rate)
+    if not len(times) or not np.isfinite(differences).all() or differences.max() <= 0.5 + 0.01 * times[-1]:
+        return ''
+    return (
+        f'the frames are not evenly spaced in time, and in {DRAWN_VIDEO} they are: it is up to {differences.max():.1f} '
+        'seconds off; detections.json has the `time` of each'
+    )
 
 
 def draw_detections(image: np.ndarray, found: Detections) -> np.ndarray:

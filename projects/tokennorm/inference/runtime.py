@@ -112,10 +112,12 @@ class BaseDetector:
     Attributes:
         classes: Names of the classes.
         category_ids: Id of each class in the data that the detector was trained with.
+        most_detections: Most detections of an image, of which others are dropped; None if it is not known.
     """
 
     classes: tuple[str, ...]
     category_ids: list[int]
+    most_detections: int | None = None
     description: str
 
     def _shown(self, place: str) -> str:
@@ -236,6 +238,7 @@ class ExportedDetector(BaseDetector):
     def _use(self, metadata: dict[str, Any]) -> None:
         self.metadata = metadata
         self.classes, self.category_ids = tuple(metadata['classes']), metadata['category_ids']
+        self.most_detections = metadata.get('max_detections')  # files of version 1.2 and earlier do not say it
 
     def detect(self, images: Sequence[np.ndarray], batch_size: int = 1) -> list[Detections]:
         """Returns all detections of images (H, W, 3) uint8 BGR; the file leaves out scores below `score_threshold`."""

@@ -4,6 +4,7 @@ Akyon et al., "Slicing Aided Hyper Inference", 2022, with one difference: only d
 since the detector has already suppressed duplicates within a tile.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,14 +68,23 @@ def tile_corners(height: int, width: int, tile: int, overlap: float) -> list[tup
 
 
 def detect_in_tiles(
-    detector: BaseDetector, image: np.ndarray, tile: int, overlap: float = 0.2, batch_size: int = 1
+    detector: BaseDetector,
+    image: np.ndarray,
+    tile: int,
+    overlap: float = 0.2,
+    batch_size: int = 1,
+    look: Callable[[Sequence[Detections]], None] = lambda found: None,
 ) -> Detections:
-    """Detects objects on each tile of an image and merges those that several tiles have found, best first."""
+    """Detects objects on each tile of an image and merges those that several tiles have found, best first.
+
+    `look` is called with the detections on the tiles.
+    """
     height, width = image.shape[:2]
     corners = tile_corners(height, width, tile, overlap)
     tiles = [np.ascontiguousarray(image[y : y + tile, x : x + tile]) for y, x in corners]
-    objects, with_masks = [], False
-    for number, ((y, x), found) in enumerate(zip(corners, detector.detect(tiles, batch_size), strict=True)):
+    objects, with_masks, detected = [], False, detector.detect(tiles, batch_size)
+    look(detected)
+    for number, ((y, x), found) in enumerate(zip(corners, detected, strict=True)):
         with_masks = with_masks or found.masks is not None
         boxes = found.boxes + np.array([x, y, x, y], np.float32)
         for i, (box, score, label) in enumerate(zip(boxes, found.scores.tolist(), found.labels.tolist(), strict=True)):

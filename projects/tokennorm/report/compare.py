@@ -6,11 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tokennorm.evaluation.analysis import select_categories
 from tokennorm.evaluation.results import CocoResults
 from tokennorm.messages import UserError
 from tokennorm.report import figures
-from tokennorm.report.page import IOU_TYPES, curve_figures, fingerprint, render
+from tokennorm.report.page import (
+    IOU_TYPES,
+    content_fingerprint,
+    curve_figures,
+    fingerprint,
+    keys_of_images,
+    render,
+)
 from tokennorm.report.scalars import Curve, read_scalars
 
 
@@ -60,9 +69,8 @@ def read_run(path: str | Path) -> Run:
 def compare(first: Run, second: Run, path: str | Path, resamples: int = 200) -> dict[str, Difference]:
     """Writes the page, and returns the difference in AP by 'bbox' or 'segm'."""
     shared = [iou_type for iou_type in IOU_TYPES if all(iou_type in run.numbers['results'] for run in (first, second))]
-    parts = [(run.numbers['data']['fingerprint'], run.numbers.get('image_ids')) for run in (first, second)]
-    same_data = parts[0] == parts[1]
-    can_resample = same_data and fingerprint(first.numbers['data']['path']) == first.numbers['data']['fingerprint']
+    is_same = same_data(first, second)
+    can_resample = is_same and None not in _ground_truths(first, second)
     differences = {
         iou_type: difference(first, second, iou_type, resamples if can_resample else 0) for iou_type in shared
     }
@@ -72,7 +80,7 @@ def compare(first: Run, second: Run, path: str | Path, resamples: int = 200) -> 
         'compare.html.j2',
         runs=runs,
         differences=differences,
-        same_data=same_data,
+        same_data=is_same,
         resamples=resamples if can_resample else 0,
         classes={
             iou_type: [
@@ -110,14 +118,66 @@ def difference(first: Run, second: Run, iou_type: str, resamples: int) -> Differ
         return Difference(values[1] - values[0])
     import hotcoco
 
-    content = json.loads(Path(first.numbers['data']['path']).read_bytes())
-    ground_truth = select_categories(content, first.numbers['category_ids'], first.numbers.get('image_ids'))
+    content, other = _ground_truths(first, second)
+    ground_truth = select_categories(content, first.numbers['category_ids'])
     limits = [1, 10, max(run.numbers['max_detections'] for run in (first, second))]
     detections = [CocoResults.read(run.folder / f'report.{iou_type}.json') for run in (first, second)]
+    if other is not content:
+        detections[1] = _with_ids_of(content, other, detections[1])
     evaluations = [found.evaluate(ground_truth, iou_type, max_dets=limits) for found in detections]
     result = hotcoco.compare(*evaluations, n_bootstrap=resamples, seed=0, confidence=0.95)
     interval = result['ci']['AP']
     return Difference(values[1] - values[0], float(interval['lower']), float(interval['upper']))
+
+
+def same_data(first: Run, second: Run) -> bool:
+    """Returns whether two runs were evaluated on the same images with the same objects, whatever file has them."""
+    if _file(first) == _file(second):
+        return True
+    contents = [
+        run.numbers['data'].get('content') or (content_fingerprint(truth) if (truth := _ground_truth(run)) else '')
+        for run in (first, second)
+    ]
+    return contents[0] == contents[1] != ''
+
+
+def _file(run: Run) -> tuple[str, Any]:
+    return run.numbers['data']['fingerprint'], run.numbers.get('image_ids')
+
+
+def _ground_truths(first: Run, second: Run) -> list[Any]:
+    """The annotations of both runs, twice the same object where both had the same file; None where they are lost."""
+    truths = [_ground_truth(first), _ground_truth(second)]
+    return [truths[0] or truths[1]] * 2 if _file(first) == _file(second) else truths
+
+
+def _ground_truth(run: Run) -> dict[str, Any] | None:
+    """The annotations of the images of a run; None if the file is not found, or its content has changed since.
+
+    Reports of version 1.2 and earlier have no fingerprint of the content, only that of the file.
+    """
+    data = run.numbers['data']
+    try:
+        content = json.loads(Path(data['path']).read_bytes())
+        if (chosen := run.numbers.get('image_ids')) is not None:
+            content = dict(content, images=[image for image in content['images'] if image['id'] in set(chosen)])
+        is_same = fingerprint(data['path']) == data['fingerprint'] or content_fingerprint(content) == data['content']
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return content if is_same else None
+
+
+def _with_ids_of(content: dict[str, Any], other: dict[str, Any], detections: CocoResults) -> CocoResults:
+    """Detections on the images of another file with the ids that the same images and classes have in this one."""
+    pairs = zip(keys_of_images(other), keys_of_images(content), strict=True)
+    images = {theirs: own for (*_, theirs), (*_, own) in pairs}
+    ids = {one['name']: one['id'] for one in content['categories']}
+    categories = {one['id']: ids[one['name']] for one in other['categories'] if one['name'] in ids}
+    known = detections.select(np.isin(detections.table[:, 6], list(categories)))
+    table = known.table.copy()
+    table[:, 0] = [images[i] for i in table[:, 0]]
+    table[:, 6] = [categories[i] for i in table[:, 6]]
+    return CocoResults(table, known.masks)
 
 
 def config_changes(first: Run, second: Run) -> list[str]:

@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -104,6 +105,7 @@ def write_report(
             path=str(Path(ann_file).resolve()),
             source=content.get('tokennorm', {}).get('source', str(ann_file)),
             fingerprint=fingerprint(ann_file),
+            content='' if running else content_fingerprint(dict(content, images=ground_truth['images'])),
             images=len(ground_truth['images']),
             objects=sum(not a.get('iscrowd') for a in ground_truth['annotations']),
             classes=len(ground_truth['categories']),
@@ -171,6 +173,38 @@ def as_data_uri(path: Path) -> str | None:
 def fingerprint(path: str | Path) -> str:
     """Returns the first digits of a file's SHA-256; '' without the file."""
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12] if Path(path).is_file() else ''
+
+
+def content_fingerprint(content: Mapping[str, Any]) -> str:
+    """Returns a digest of the images and objects of a COCO file. A copy, or the same in other words, has the same."""
+    return hashlib.sha256('\n'.join(key for key, *_ in keys_of_images(content)).encode()).hexdigest()[:12]
+
+
+def keys_of_images(content: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
+    """Returns the images of a COCO file in an order that does not depend on their ids and folders.
+
+    Of each image: its file name without folders, its size and its objects as text, its whole file name, and its id. An
+    object is its class, its box, whether it is a crowd, and its segmentation.
+    """
+    names = {one['id']: one['name'] for one in content['categories']}
+    objects: dict[Any, list[str]] = defaultdict(list)
+    for one in content.get('annotations', ()):
+        values = one.get('bbox'), bool(one.get('iscrowd')), one.get('segmentation') or None
+        objects[one['image_id']].append(json.dumps([names.get(one['category_id']), *map(_as_floats, values)]))
+    keys = []
+    for image in content['images']:
+        path = str(image.get('file_name'))
+        size = _as_floats([image.get('width'), image.get('height')])
+        keys.append((json.dumps([re.split(r'[\\/]', path)[-1], size, sorted(objects[image['id']])]), path, image['id']))
+    return sorted(keys, key=lambda key: key[:2])
+
+
+def _as_floats(value: Any) -> Any:
+    if isinstance(value, list):
+        return [*map(_as_floats, value)]
+    if isinstance(value, dict):
+        return {key: _as_floats(value[key]) for key in sorted(value)}
+    return float(value) if type(value) is int else value
 
 
 def data_name(content: Mapping[str, Any], ann_file: str | Path, image_dir: str | Path | None) -> str:

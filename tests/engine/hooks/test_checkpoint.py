@@ -10,7 +10,7 @@ import torch
 from mmengine.runner import Runner
 from torch import nn
 
-from tests.helpers.toy_training import EPOCHS, ITERATIONS, collect_garbage, config, train  # noqa: F401
+from tests.helpers.toy_training import EPOCHS, ITERATIONS, ToyMetric, collect_garbage, config, train  # noqa: F401
 from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.engine.hooks.checkpoint import CheckpointHook
 from tokennorm.engine.runner import run as train_with_messages
@@ -100,6 +100,14 @@ def test_best_checkpoint_is_replaced_by_a_better_one(tmp_path, monkeypatch):
     train(tmp_path, save_best='acc', **SETTINGS)
     assert there[-2:] == [['best_acc_epoch_2.pth'], ['best_acc_epoch_4.pth']]
     assert [name for name in names(tmp_path) if name.startswith('best_')] == ['best_acc_epoch_4.pth']
+
+
+@pytest.mark.parametrize(('score', 'kept'), [(0.0, 4), (-1.0, 4), (0.25, 2)])
+def test_of_equal_scores_the_last_is_best_only_at_zero(tmp_path, monkeypatch, score, kept):
+    """An AP that stays 0 says nothing of the checkpoints, and the last one has learned most."""
+    monkeypatch.setattr(ToyMetric, 'evaluate', lambda self, size: dict(acc=score))
+    train(tmp_path, save_best='acc', **SETTINGS)
+    assert [name for name in names(tmp_path) if name.startswith('best_')] == [f'best_acc_epoch_{kept}.pth']
 
 
 def test_best_checkpoint_of_a_renamed_directory_is_replaced(tmp_path):

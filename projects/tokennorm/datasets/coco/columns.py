@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ class Columns:
     """The N annotations of a split in canonical form; `inspection.faults_of_entries` finds none.
 
     Attributes:
+        folder: That of the images.
         image, category: (N,) places in `images` and `categories`, -1 for one that is not listed.
         corners, sides, ends: (N, 2) left and top, width and height, right and bottom of the boxes.
         sizes: (N, 2) width and height of the images, NaN for images that are not listed.
@@ -26,8 +28,9 @@ class Columns:
         objects_by_class: The number of objects of each class, in the order of the categories, without crowds.
     """
 
-    def __init__(self, name: str, content: Mapping[str, Any]) -> None:
-        self.name, self.format = name, content.get('tokennorm', {}).get('format', 'COCO')
+    def __init__(self, name: str, content: Mapping[str, Any], folder: str | Path = '') -> None:
+        self.name, self.folder = name, Path(folder)
+        self.format = content.get('tokennorm', {}).get('format', 'COCO')
         self.images: Sequence[Mapping[str, Any]] = content['images']
         self.categories: Sequence[Mapping[str, Any]] = content['categories']
         self.annotations: Sequence[Mapping[str, Any]] = content['annotations']

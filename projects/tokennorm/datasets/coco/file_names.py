@@ -25,8 +25,8 @@ def find_files(paths: Sequence[str], files: Iterable[Path]) -> dict[str, Path]:
     for file in filter(is_image, files):
         by_name[_parts(file.name)[0]].append(file)
     found = {path: file for path in missing if (file := _nearest(path, by_name)) is not None}
-    meant = Counter(map(str, found.values())) + Counter(map(os.path.normpath, set(paths)))
-    return {path: file for path, file in found.items() if meant[str(file)] == 1}
+    meant = Counter(map(os.path.abspath, found.values())) + Counter(map(os.path.abspath, set(paths)))
+    return {path: file for path, file in found.items() if meant[os.path.abspath(file)] == 1}
 
 
 def _nearest(path: str, by_name: dict[str, list[Path]]) -> Path | None:

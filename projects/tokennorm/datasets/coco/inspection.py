@@ -108,7 +108,7 @@ def _begin_to_open(split: CocoSplit) -> Iterator[tuple[str, ImageFile]]:
     """Begins to open the images that the reader has not opened; gives their names with the results."""
     names = list(dict.fromkeys(image['file_name'] for image in split.content['images']))
     names = [name for name in names if name not in split.opened]
-    results = map_files(open_image, [f'{split.image_dir}/{name}' for name in names], f'Images of {split.name}')
+    results = map_files(open_image, [split.image_dir / name for name in names], f'Images of {split.name}')
     return zip(names, results, strict=True)
 
 
@@ -121,6 +121,8 @@ def _judge_images(split: CocoSplit, files: Mapping[str, ImageFile]) -> None:
     pairs = [(image, file.size, (image['width'], image['height'])) for image, file in images if not file.problem]
     other = [(image, '{}x{}, annotated {}x{}'.format(*real, *noted)) for image, real, noted in pairs if real != noted]
     report('image-size', split.name, [f'{_label(image)} ({sizes})' for image, sizes in other])
+    partly = [f'{image["file_name"]} ({", ".join(file.left_out)})' for image, file in images if file.left_out]
+    report('partly-read-image', split.name, partly)
     report('exif-rotation', split.name, [image['file_name'] for image, file in images if file.is_turned])
 
 

@@ -95,7 +95,7 @@ def _ordered(categories: list[Entry], order: Sequence[str]) -> list[Entry]:
 def _with_sizes(images: list[Entry], folder: Path) -> list[Entry]:
     """The images with the sizes of their files where they have none."""
     places = [i for i, one in enumerate(images) if not (is_size(one.get('width')) and is_size(one.get('height')))]
-    paths = [f'{folder}/{images[i].get("file_name")}' for i in places]
+    paths = [folder / str(images[i].get('file_name')) for i in places]
     sized = list(images)
     for i, file in zip(places, map_files(open_image, paths, 'Sizes of images'), strict=True):
         if not file.problem:

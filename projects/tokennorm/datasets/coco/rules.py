@@ -1,5 +1,6 @@
 """Rules about the annotations of a split: each is an expression on its columns, and a row in `findings.data_rules`."""
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -89,14 +90,14 @@ def repeated_images(data: Columns, with_same_objects: bool) -> list[str]:
     objects = defaultdict(list)
     places = defaultdict(list)
     for i, image in enumerate(data.images):
-        places[image['file_name'].removeprefix('./')].append(i)
+        places[os.path.abspath(data.folder / image['file_name'])].append(i)
     again = {name: some for name, some in places.items() if len(some) > 1}
     for i in np.flatnonzero(np.isin(data.image, [i for some in again.values() for i in some])):
         one = data.annotations[i]
         objects[data.image[i]].append(repr([one['category_id'], one['bbox'], one.get('segmentation'), one['iscrowd']]))
     return [
-        name
-        for name, some in again.items()
+        min((data.images[i]['file_name'] for i in some), key=len)
+        for some in again.values()
         if (len({tuple(sorted(objects[i])) for i in some}) == 1) == with_same_objects
     ]
 

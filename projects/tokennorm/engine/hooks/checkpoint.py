@@ -48,6 +48,7 @@ register_backend(ATOMIC, AtomicBackend, force=True)
 class CheckpointHook(UpstreamCheckpointHook):
     """mmengine's hook with its arguments. It differs in these points:
 
+    - Of best checkpoints with a score of 0, as of an AP that stays 0, the last is kept: it has learned most.
     - On a local disk it writes a checkpoint in one step, and only then removes the checkpoints that it replaces.
     - All ranks validate with the running statistics that the checkpoint has.
     - A validation without training, `Runner.val()`, writes no checkpoint; mmengine's hook fails.
@@ -56,6 +57,9 @@ class CheckpointHook(UpstreamCheckpointHook):
     - Validation leaves the random generators unchanged. A validation that followed the checkpoint is repeated after
       resuming, since schedulers and the best checkpoint depend on it.
     """
+
+    # -1 is COCO's AP without objects
+    rule_map = UpstreamCheckpointHook.rule_map | dict(greater=lambda score, best: score > best or score == best <= 0)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
