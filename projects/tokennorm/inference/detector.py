@@ -97,7 +97,7 @@ class TorchDetector(BaseDetector):
             )
         self.classes, self.category_ids = tuple(meta['classes']), category_ids_of(meta)
         self._thresholds = opened.meta.get('thresholds') or {}
-        limits = walk(views if tta else self.cfg.model.get('test_cfg'))
+        limits = walk(views if self.tta else self.cfg.model.get('test_cfg'))
         most = (part.get('max_per_img') or 0 for name, part in limits if 'rpn' not in name)
         self.most_detections = max(most, default=0) or None
         use_trained_anchors(plan, meta)
