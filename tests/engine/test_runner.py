@@ -1,6 +1,7 @@
 """Checks before a training run starts or continues."""
 
 import logging
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -92,7 +93,7 @@ def test_config_of_a_run_that_cannot_be_resumed_stays(tmp_path):
     run(build_runner(config, ('train', 'val')), '')
     written = Config.fromfile(tmp_path / 'toy.py')
     assert written.work_dir == tmp_path.name
-    assert (tmp_path / 'last_checkpoint').read_text() == 'epoch_4.pth'
+    assert (tmp_path / 'last_checkpoint').read_text() == os.path.relpath(tmp_path / 'epoch_4.pth')
     content = Checkpoint.read(tmp_path / 'epoch_4.pth').content
     assert content['message_hub']['runtime_info']['last_ckpt'] == 'epoch_4.pth'
     assert str(tmp_path) not in content['meta']['cfg']

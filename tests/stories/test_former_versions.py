@@ -50,7 +50,7 @@ def test_run_of_a_former_version_continues(version, boxes, tmp_path, monkeypatch
     assert ('the model is that of the run to resume' in printed) == (version != '1.2.0')  # with GroupNorm before
     assert Checkpoint.read(run / 'epoch_2.pth').meta['epoch'] == 2
     assert Config.fromfile(config).model.bbox_head.get('norm_cfg') == before.bbox_head.get('norm_cfg')
-    assert (run / 'last_checkpoint').read_text() == 'epoch_2.pth'
+    assert not Path((run / 'last_checkpoint').read_text()).is_absolute()
 
     files = {path: path.stat().st_mtime_ns for path in run.rglob('*')}
     copied = copy / config.name

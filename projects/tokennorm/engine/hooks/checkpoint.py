@@ -1,5 +1,6 @@
 """Checkpoints that survive a kill or a full disk and hold what an exact resumption needs."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ class CheckpointHook(UpstreamCheckpointHook):
     - All ranks validate with the running statistics that the checkpoint has.
     - A validation without training, `Runner.val()`, writes no checkpoint; mmengine's hook fails.
     - A checkpoint holds the `training_state`, from which `--resume` continues.
-    - Neither checkpoints nor, in this package's runner, `last_checkpoint` have the path of their directory.
+    - Neither checkpoints nor, in this package's runner, `last_checkpoint` have the absolute path of their directory.
     - Validation leaves the random generators unchanged. A validation that followed the checkpoint is repeated after
       resuming, since schedulers and the best checkpoint depend on it.
     """
@@ -146,10 +147,10 @@ class CheckpointHook(UpstreamCheckpointHook):
         )
         super()._save_checkpoint_with_step(runner, step, meta)
         self._state = None
-        # mmengine's own runner reads the note as a path; this package's may be moved.
+        # mmengine reads the note as a path, from the working directory; here its name in a copied directory counts.
         is_movable = getattr(runner, 'is_movable', False) and Path(self.out_dir) == Path(runner.work_dir)
         if is_main_process() and is_movable:
-            write_atomically(Path(runner.work_dir, NOTE), Path(self.last_ckpt).name.encode())
+            write_atomically(Path(runner.work_dir, NOTE), os.path.relpath(self.last_ckpt).encode())
 
 
 def _validation_is_due(runner: Runner, batches_of_epoch: int) -> bool:
