@@ -15,8 +15,8 @@ import numpy as np
 import tokennorm
 from tokennorm.datasets.finding import find_splits
 from tokennorm.export.measure import largest_changes, measure
+from tokennorm.images.pixels import as_pixels
 from tokennorm.inference.runtime import ExportedDetector
-from tokennorm.pixels import as_pixels
 
 
 class ExportedOnCanvas(ExportedDetector):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from measuring import busy_programs, print_table
 
-from tokennorm.cores import let_threads_sleep
+from tokennorm.base.cores import let_threads_sleep
 
 
 def main() -> None:

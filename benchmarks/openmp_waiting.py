@@ -17,7 +17,7 @@ from pathlib import Path
 
 from measuring import busy_programs, print_table
 
-from tokennorm.cores import available_cores
+from tokennorm.base.cores import available_cores
 from tokennorm.datasets.image_files import list_images
 
 SETTINGS = {

@@ -52,7 +52,7 @@ nitpick_ignore_regex = [
         'py:.*',
         r'(torch|mmengine|mmdet|mmcv|numpy|np|PIL|supervision|nn|Tensor|collections|Path|pathlib|argparse|os)(\..*)?',
     ),
-    ('py:exc', 'UserError|ImageError|ThresholdError'),  # of tokennorm.messages and tokennorm.inference.runtime
+    ('py:exc', 'UserError|ImageError|ThresholdError'),  # of tokennorm.base.messages and tokennorm.inference.runtime
     ('py:class', r'tokennorm\.checkpoints\.layouts\.(Converted|Layout)'),
 ]
 copybutton_prompt_text = r'\$ |>>> '

@@ -20,6 +20,22 @@ MOVED = {
         ('config.image_size', 'plan.image_size', 'short_side'),
         ('datasets.anchor_fit', 'plan.anchor_fit', 'anchor_fit'),
         ('inference.opening', 'commands.detector', 'Detector'),
+        ('console', 'base.console', 'say'),
+        ('environment', 'base.environment', 'check_mmcv_ops'),
+        ('files', 'base.files', 'in_home'),
+        ('messages', 'base.messages', 'UserError'),
+        ('ranks', 'base.ranks', 'print_once'),
+        ('drawing', 'images.drawing', 'draw'),
+        ('padding', 'images.padding', 'image_sizes_of'),
+        ('pixels', 'images.pixels', 'read_image'),
+        ('data_preprocessors', 'models.data_preprocessors', 'DetDataPreprocessor'),
+        ('necks', 'models.necks', 'SimpleFeaturePyramid'),
+        ('registered', 'models.registered', 'MODELS'),
+        ('builder', 'registry.building', 'build_norm'),
+        ('compat', 'registry.compat', 'make_mmengine_read_with'),
+        ('detectors', 'models.masked_detectors', 'RetinaNet'),
+        ('optim', 'models.layer_decay', 'LayerDecayOptimWrapperConstructor'),
+        ('published', 'checkpoints.published', 'PUBLISHED'),
     ]},
     **{old: f'{new}.{old.rpartition(".")[2]}' for old, new in NAMES.items()},
 }  # fmt: skip
@@ -28,9 +44,16 @@ MOVED = {
 @pytest.mark.parametrize(('old', 'new'), MOVED.items())
 def test_former_name_gives_the_present_one(old, new):
     (module, _, name), (place, _, _) = old.rpartition('.'), new.rpartition('.')
-    with pytest.warns(DeprecationWarning, match=f'tokennorm.{old} is tokennorm.{new} since 1.2'):
+    with pytest.warns(DeprecationWarning, match=f'tokennorm.{old} is tokennorm.{new} now'):
         former = getattr(importlib.import_module(f'tokennorm.{module}'), name)
     assert former is getattr(importlib.import_module(f'tokennorm.{place}'), name)
+
+
+def test_former_module_is_an_attribute_of_the_package():
+    import tokennorm.padding
+
+    with pytest.warns(DeprecationWarning, match=r'tokennorm\.padding\.image_sizes_of is tokennorm\.images\.padding'):
+        assert tokennorm.padding.image_sizes_of is importlib.import_module('tokennorm.images.padding').image_sizes_of
 
 
 def test_each_former_module_is_tested():

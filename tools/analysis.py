@@ -13,10 +13,10 @@ import matplotlib.pyplot as plt
 import mmdet
 from flops import count
 
+from tokennorm.base.environment import check_mmcv_ops
 from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
 from tokennorm.cli.command import command
 from tokennorm.config.reading import read_config
-from tokennorm.environment import check_mmcv_ops
 
 TOOLS = Path(mmdet.__file__).parent / '.mim' / 'tools'
 ALIASES = dict(log_plots='analyze_logs')

@@ -12,13 +12,13 @@ import torch
 from mmengine.runner import Runner
 
 from experiments.shapes import make_shapes_dataset
+from tokennorm.base.messages import UserError, user_errors
 from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.cli.command import Parser, command
 from tokennorm.config.reading import read_config
 from tokennorm.datasets.drawing import tile
-from tokennorm.drawing import color_of, draw
 from tokennorm.engine.runner import build_runner, run
-from tokennorm.messages import UserError, user_errors
+from tokennorm.images.drawing import color_of, draw
 from tokennorm.plan.hooks import use_training_hooks
 from tokennorm.plan.recipe import use_coco_metric
 

@@ -15,7 +15,7 @@ from tokennorm import Detector
 from tokennorm.datasets.drawing import tile
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import read_image
-from tokennorm.drawing import color_of, draw
+from tokennorm.images.drawing import color_of, draw
 
 OUT = Path(__file__).resolve().parents[1] / 'raccoons.jpg'
 SHOWN, HEIGHT = 8, 210  # pictures, pixels

@@ -16,6 +16,7 @@ from tokennorm.moved import former_names, keep_former_modules
 from tokennorm.version import __version__
 
 if TYPE_CHECKING:  # what `__getattr__` imports
+    from tokennorm.base.messages import UserError
     from tokennorm.commands.benchmark import benchmark
     from tokennorm.commands.check import check
     from tokennorm.commands.compare import compare
@@ -29,6 +30,7 @@ if TYPE_CHECKING:  # what `__getattr__` imports
 
 _LAZY = dict(
     Detector='tokennorm.commands.detector',
+    UserError='tokennorm.base.messages',
     mask_padding='tokennorm.replace',
     replace_norms='tokennorm.replace',
     replace_stem='tokennorm.replace',
@@ -40,6 +42,7 @@ _LAZY = dict(
 
 __all__ = [
     'Detector',
+    'UserError',
     '__version__',
     'benchmark',
     'check',

@@ -1,4 +1,4 @@
-"""Python names that moved or went in version 1.2. The old ones give the new ones with a warning, until version 1.4."""
+"""Python names that moved or went in versions 1.2 and 1.3. Old ones give the new ones with a warning, until 1.4."""
 
 import sys
 import warnings
@@ -10,6 +10,14 @@ from typing import Any
 _PLAN = ('options', 'recipe', 'data', 'schedule', 'epochs', 'initial_weights', 'augmentation')
 MODULES = {  # below `tokennorm`: the former and the present place
     **{f'engine.{name}': f'plan.{name}' for name in _PLAN},
+    **{name: f'base.{name}' for name in ('console', 'environment', 'files', 'messages', 'ranks')},
+    **{name: f'images.{name}' for name in ('drawing', 'padding', 'pixels')},
+    **{name: f'models.{name}' for name in ('data_preprocessors', 'necks', 'registered')},
+    'builder': 'registry.building',
+    'compat': 'registry.compat',
+    'detectors': 'models.masked_detectors',
+    'optim': 'models.layer_decay',
+    'published': 'checkpoints.published',
     'config.image_size': 'plan.image_size',
     'datasets.anchor_fit': 'plan.anchor_fit',
     'inference.opening': 'commands.detector',
@@ -35,12 +43,14 @@ def former_names(module: str) -> Callable[[str], Any]:
     def get(name: str) -> Any:
         old = f'{place}.{name}'.lstrip('.')
         if (text := GONE.get(old) or GONE.get(place)) and not name.startswith('__'):
-            raise ImportError(f'tokennorm.{old} went in 1.2; instead: {text}', name=module)
+            raise ImportError(f'tokennorm.{old} is gone; instead: {text}', name=module)
+        if old in MODULES:
+            return sys.modules[f'tokennorm.{old}']
         new = NAMES.get(old) or MODULES.get(place)
         if new is None or name.startswith('__'):
             raise AttributeError(f'module {module!r} has no attribute {name!r}')
         value = getattr(import_module(f'tokennorm.{new}'), name)
-        warnings.warn(f'tokennorm.{old} is tokennorm.{new}.{name} since 1.2', DeprecationWarning, stacklevel=2)
+        warnings.warn(f'tokennorm.{old} is tokennorm.{new}.{name} now', DeprecationWarning, stacklevel=2)
         return value
 
     return get
@@ -51,5 +61,5 @@ def keep_former_modules() -> None:
     for place in (*MODULES, 'engine.checks'):
         name = f'tokennorm.{place}'
         if name not in sys.modules:
-            sys.modules[name] = module = ModuleType(name, 'Moved in 1.2.')
+            sys.modules[name] = module = ModuleType(name, 'Moved.')
             module.__getattr__ = former_names(name)

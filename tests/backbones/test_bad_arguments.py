@@ -5,8 +5,8 @@ from itertools import product
 import pytest
 
 from tokennorm import backbones
-from tokennorm.builder import build_norm
 from tokennorm.layers import build_stem
+from tokennorm.registry.building import build_norm
 
 STAGES = dict(embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2), mlp_ratios=(1, 1))
 ARCHS = dict(

@@ -8,7 +8,7 @@ from mmdet.models.necks import FPN
 
 from tests.helpers.compare import assert_near
 from tokennorm.backbones import PVT, PVTv2, Swin, TimmBackbone, ViT
-from tokennorm.necks import SimpleFeaturePyramid
+from tokennorm.models.necks import SimpleFeaturePyramid
 
 PYRAMID = dict(embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2), mlp_ratios=(1, 1))
 REDUCED = PYRAMID | dict(sr_ratios=(2, 1))

@@ -12,7 +12,7 @@ from tests.helpers.compare import assert_near
 from tests.helpers.weights import redraw
 from tokennorm.backbones import TimmBackbone
 from tokennorm.checkpoints import CheckpointError
-from tokennorm.optim import LayerDecayOptimWrapperConstructor
+from tokennorm.models.layer_decay import LayerDecayOptimWrapperConstructor
 
 VIT_ARGS = dict(embed_dim=16, depth=3, num_heads=4, dynamic_img_size=True, dynamic_img_pad=True)
 

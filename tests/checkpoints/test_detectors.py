@@ -14,8 +14,8 @@ import tokennorm
 from tests.helpers.configs import build_model
 from tests.helpers.weights import randomize
 from tokennorm.checkpoints import Checkpoint, CheckpointError, convert_detector
+from tokennorm.checkpoints.published import PUBLISHED
 from tokennorm.config.paths import config
-from tokennorm.published import PUBLISHED
 
 # TokenNorm's config and a shallow `arch` for it, mmdet's config and arguments for the same depth.
 PVT = dict(depths=[1, 1, 1, 1], num_heads=[1, 2, 5, 8], mlp_ratios=[8, 8, 4, 4], sr_ratios=[8, 4, 2, 1])

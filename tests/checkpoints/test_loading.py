@@ -8,8 +8,8 @@ from tests.helpers.norms import published_dtn
 from tests.helpers.pvt import ARCH, published_layout, small_pvt
 from tests.helpers.weights import randomize
 from tokennorm.backbones import PVT
+from tokennorm.base.messages import UserError
 from tokennorm.checkpoints import Checkpoint, CheckpointError, load_pretrained, read_state_dict
-from tokennorm.messages import UserError
 
 
 def test_what_does_not_fit_is_named(tmp_path):

@@ -9,9 +9,9 @@ from mmengine.registry import init_default_scope
 from PIL import Image
 
 import tokennorm
+from tokennorm.base.messages import UserError
 from tokennorm.cli.main import main
 from tokennorm.config.reading import read_config
-from tokennorm.messages import UserError
 from tokennorm.registry import MODELS
 
 CONFIG = 'retinanet_pvt-mini-dtn-dpn_fpn_shapes'

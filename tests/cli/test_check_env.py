@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from tokennorm import environment
+from tokennorm.base import environment
+from tokennorm.base.environment import Fault
 from tokennorm.cli import check_env
 from tokennorm.cli.check_env import check_gpu
-from tokennorm.environment import Fault
 
 
 @pytest.fixture

@@ -19,10 +19,11 @@ from tests.helpers.commands import tool
 from tests.helpers.handmade_onnx import write_handmade
 from tests.helpers.http import serve
 from tests.helpers.trained import CONFIG
-from tokennorm import fast_imports, predict
+from tokennorm import predict
+from tokennorm.base import fast_imports
+from tokennorm.base.messages import UserError
 from tokennorm.cli.predict import main
 from tokennorm.inference.prediction import Results
-from tokennorm.messages import UserError
 
 
 def write(path, **thresholds):

@@ -12,8 +12,8 @@ from mmengine.config import Config
 from tests.helpers.commands import tool
 from tests.helpers.scalars import logged
 from tests.helpers.trained import CONFIG, few, options
+from tokennorm.base.cores import THREADS
 from tokennorm.cli.train import main
-from tokennorm.cores import THREADS
 
 
 def test_more_ranks_than_devices(monkeypatch):
@@ -38,7 +38,7 @@ def test_ranks_share_the_threads_unless_the_user_sets_them(given, expected, cont
     found, threads = [], [8]
     monkeypatch.setattr('torch.distributed.run.main', lambda _: found.append([os.environ[name] for name in THREADS]))
     monkeypatch.setattr(torch.cuda, 'device_count', lambda: 2)
-    monkeypatch.setattr('tokennorm.cores.container_cores', lambda: container)
+    monkeypatch.setattr('tokennorm.base.cores.container_cores', lambda: container)
     monkeypatch.setattr(torch, 'get_num_threads', lambda: threads[-1])
     monkeypatch.setattr(torch, 'set_num_threads', threads.append)
     for name in THREADS:

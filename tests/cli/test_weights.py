@@ -1,7 +1,7 @@
 """`tokennorm weights`."""
 
+from tokennorm.checkpoints.published import PUBLISHED
 from tokennorm.cli.main import main
-from tokennorm.published import PUBLISHED
 
 
 def test_weights_command_lists_names_and_files(capsys):

@@ -8,9 +8,9 @@ import pytest
 
 import tokennorm
 from tests.helpers.handmade_onnx import write_handmade
+from tokennorm.base.messages import UserError
 from tokennorm.inference.detector import TorchDetector
 from tokennorm.inference.runtime import ExportedDetector
-from tokennorm.messages import UserError
 
 
 @pytest.fixture(scope='module')

@@ -17,9 +17,9 @@ from experiments.shapes import CLASSES
 from tests.helpers.commands import as_dict, tool
 from tests.helpers.handmade_onnx import write_handmade
 from tests.helpers.trained import CONFIG, few, options
+from tokennorm.base.messages import UserError
 from tokennorm.commands.export import export
-from tokennorm.messages import UserError
-from tokennorm.pixels import CV_LOG
+from tokennorm.images.pixels import CV_LOG
 
 NAMES = ('benchmark', 'check', 'compare', 'predict', 'publish', 'split', 'test', 'train')
 FUNCTIONS = dict({name: getattr(tokennorm, name) for name in NAMES}, export=export)
@@ -91,9 +91,9 @@ def test_train(demo_data, two, capfd, without_report):
     assert returned(result, two[1]) == said
     assert result.metrics['coco/bbox_mAP'] == said['metrics']['coco/bbox_mAP']
     assert (result.work_dir, result.checkpoint.parent) == (two[1], two[1])
-    with pytest.raises(tokennorm.messages.UserError, match='out and work_dir are the same option'):
+    with pytest.raises(tokennorm.base.messages.UserError, match='out and work_dir are the same option'):
         tokennorm.train(CONFIG, out='a', work_dir='b')
-    with pytest.raises(tokennorm.messages.UserError, match='has checkpoints of an earlier training run'):
+    with pytest.raises(tokennorm.base.messages.UserError, match='has checkpoints of an earlier training run'):
         tokennorm.train(CONFIG, work_dir=two[1])
 
 
@@ -137,7 +137,7 @@ def test_predict_names_the_recommended_thresholds(score_thr, recommended, hint, 
 
 def test_predict_warns_of_what_was_left_out(model_file, images, tmp_path):
     (images / 'broken.png').write_bytes(b'')
-    with pytest.warns(tokennorm.messages.IncompleteWarning, match='1 of 4 files could not be read: broken.png'):
+    with pytest.warns(tokennorm.base.messages.IncompleteWarning, match='1 of 4 files could not be read: broken.png'):
         result = tokennorm.predict(model_file, images, out=tmp_path / 'out')
     assert (result.images, len(result.unread)) == (3, 1)
 

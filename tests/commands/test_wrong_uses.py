@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 import tokennorm
+from tokennorm.base.messages import UserError
 from tokennorm.config.detectors import Named
-from tokennorm.messages import UserError
 
 ARRAY = np.zeros((8, 8, 3), np.uint8)
 PREDICT = [

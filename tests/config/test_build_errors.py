@@ -7,8 +7,8 @@ import pytest
 
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, options
+from tokennorm.base.messages import UserError
 from tokennorm.config.build_errors import build_errors
-from tokennorm.messages import UserError
 from tokennorm.registry import DATASETS, MODELS
 
 MISTAKES = {

@@ -15,8 +15,8 @@ from torch import nn
 from torch.optim import SGD
 
 from tokennorm.backbones import PVT
+from tokennorm.base.messages import UserError
 from tokennorm.config.reading import check_options, drop_variables, merge_options, name_types, read_config, use_options
-from tokennorm.messages import UserError
 
 
 def config():

@@ -10,10 +10,10 @@ import yaml
 from tests.helpers.data_folders import objects
 from tests.helpers.folders import NAMES, assert_same_objects, write_yolo
 from tests.helpers.judging import codes, finding, judge
+from tokennorm.base.messages import UserError
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import list_images
 from tokennorm.findings import Refusal
-from tokennorm.messages import UserError
 
 CORNERS = '0 0.3125 0.15625 0.416667 0.3125 0.3125 0.46875 0.208333 0.3125'  # around 20, 10, 20, 20
 BOX = '0 0.208333 0.3125 0.208333 0.3125'  # 10, 10, 20, 20

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from tests.helpers.trained import CONFIG
+from tokennorm.base.messages import UserError
 from tokennorm.cli.check import main as check
 from tokennorm.commands.check import is_config
 from tokennorm.engine.lint import lint
-from tokennorm.messages import UserError
 
 MMDET = 'mmdet::retinanet/retinanet_r50_fpn_1x_coco.py'
 

@@ -14,12 +14,12 @@ from mmengine.runner.utils import set_random_seed
 from mmengine.utils.dl_utils import set_multi_processing
 
 from tests.helpers.settings import changed, settings
-from tokennorm.drawing import names_for_matplotlib
+from tokennorm.base.messages import UserError
+from tokennorm.base.process import alone
 from tokennorm.engine import lock
 from tokennorm.engine.distributed import use_device
 from tokennorm.engine.lock import LOCK, locked_work_dir, one_run
-from tokennorm.messages import UserError
-from tokennorm.process import alone
+from tokennorm.images.drawing import names_for_matplotlib
 
 HOLD = """
 import os, sys, time

@@ -8,9 +8,9 @@ from mmengine.visualization import vis_backend
 
 from tests.helpers import toy_training as toys
 from tests.helpers.scalars import logged
+from tokennorm.base.messages import UserError
 from tokennorm.engine.loggers import GuardedBackend, MLflowBackend, as_set_outside, guard
 from tokennorm.engine.runner import build_runner, run
-from tokennorm.messages import UserError
 
 MOMENTS = ('init', 'update', 'log', 'join')  # wandb's functions that mmengine calls: start, config, values, end
 

@@ -12,9 +12,10 @@ from mmengine.visualization import Visualizer
 from torch import nn
 
 from tests.helpers import toy_training as toys
+from tokennorm.base.cores import OtherPrograms
+from tokennorm.base.messages import UserError
 from tokennorm.checkpoints import Checkpoint, CheckpointError
 from tokennorm.cli.command import command
-from tokennorm.cores import OtherPrograms
 from tokennorm.engine import runner as runner_module
 from tokennorm.engine.hooks.summary import SummaryHook
 from tokennorm.engine.runner import (
@@ -25,7 +26,6 @@ from tokennorm.engine.runner import (
     run,
 )
 from tokennorm.findings import Refusal
-from tokennorm.messages import UserError
 
 ONE, OTHER = dict(classes=('a', 'b'), palette=[1, 2]), dict(classes=['a', 'b'])
 

@@ -3,9 +3,9 @@
 import pytest
 from mmengine.config import Config
 
+from tokennorm.base.messages import UserError
 from tokennorm.config.paths import config
 from tokennorm.evaluation.tta import use_tta
-from tokennorm.messages import UserError
 
 
 def test_views_of_the_config():

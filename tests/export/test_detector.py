@@ -19,10 +19,10 @@ from tests.helpers.exporting import (
     in_pytorch,
     write,
 )
+from tokennorm.base.messages import UserError
 from tokennorm.export.detector import WholeDetector, with_constant_padding
 from tokennorm.export.writing import resize_rule
 from tokennorm.inference.runtime import ExportedDetector
-from tokennorm.messages import UserError
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ import tokennorm
 from experiments.shapes import CLASSES
 from tests.helpers.detections import pycocotools_precision
 from tests.helpers.handmade_onnx import SeesPadding, write_handmade
+from tokennorm.base.messages import UserError
 from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.export.measure import change_by_padding, largest_changes, measure
 from tokennorm.findings import Findings, judging
 from tokennorm.inference.runtime import BaseDetector, Detections, ExportedDetector
-from tokennorm.messages import UserError
 
 IDS = dict(zip(CLASSES, (9, 4, 7, 2), strict=True))  # not in the order of the labels
 HANDMADE = [4, 6, 16, 24]  # x, y, width and height of the square that the file finds on each image

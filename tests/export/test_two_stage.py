@@ -7,8 +7,8 @@ from tests.helpers.exporting import (
     build,
     config,
 )
+from tokennorm.base.messages import UserError
 from tokennorm.export.two_stage import check_roi_head
-from tokennorm.messages import UserError
 
 
 def test_a_second_stage_that_predicts_in_its_own_way_is_refused():

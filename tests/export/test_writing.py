@@ -14,6 +14,7 @@ import torch
 from onnx import TensorProto, helper
 
 from tests.helpers.exporting import CLASSES, PVT, build, config, write
+from tokennorm.base.messages import UserError
 from tokennorm.export.detector import WholeDetector
 from tokennorm.export.writing import (
     _cut_to_image,
@@ -25,7 +26,6 @@ from tokennorm.export.writing import (
     write_openvino,
 )
 from tokennorm.inference.runtime import ExportedDetector
-from tokennorm.messages import UserError
 
 GUIDE = Path(__file__).resolve().parents[2] / 'docs' / 'guides' / 'export.md'
 

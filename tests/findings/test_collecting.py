@@ -2,8 +2,8 @@
 
 import pytest
 
+from tokennorm.base.messages import UserError
 from tokennorm.findings import RULES, Finding, Findings, Refusal, current, judging, refuse, reports
-from tokennorm.messages import UserError
 
 
 def test_severities_and_what_allow_and_strict_make_of_them():

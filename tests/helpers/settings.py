@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from matplotlib import rcParams
 
-from tokennorm.pixels import CV_LOG
+from tokennorm.images.pixels import CV_LOG
 
 
 def settings(generators=True):

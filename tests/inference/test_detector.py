@@ -11,9 +11,9 @@ from mmdet.datasets import CocoDataset
 
 import tokennorm
 from tests.helpers.trained import CONFIG
+from tokennorm.base.messages import UserError
 from tokennorm.inference.detector import category_ids_of
 from tokennorm.inference.runtime import Detections
-from tokennorm.messages import UserError
 
 
 @pytest.fixture(scope='module')

@@ -7,9 +7,9 @@ import pytest
 
 import tokennorm
 from tests.helpers.commands import tool
+from tokennorm.base.messages import UserError
 from tokennorm.checkpoints import Checkpoint
 from tokennorm.inference.embedded_config import embedded_config
-from tokennorm.messages import UserError
 
 
 @pytest.mark.parametrize('suffix', ['.pth', '.safetensors'])

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tokennorm.base.messages import UserError
+from tokennorm.images.pixels import ImageError
 from tokennorm.inference.input_images import check_sources, is_video, name_of_url, open_sources
-from tokennorm.messages import UserError
-from tokennorm.pixels import ImageError
 
 
 def gray(value):

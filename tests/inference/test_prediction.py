@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tests.helpers.http import serve
-from tokennorm.drawing import color_of
+from tokennorm.base.messages import UserError
+from tokennorm.images.drawing import color_of
 from tokennorm.inference.input_images import InputImages, check_sources, open_sources
 from tokennorm.inference.prediction import OF_PREDICT, Options, Predictor, draw_detections, predict, uneven_times
 from tokennorm.inference.runtime import BaseDetector, ImageError
-from tokennorm.messages import UserError
 
 SCORES = np.array([0.9, 0.8, 0.5, 0.4, 0.3], np.float32)
 LABELS = np.array([0, 1, 0, 1, 0])

@@ -5,9 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from tokennorm.base.messages import UserError
 from tokennorm.inference.runtime import BaseDetector
 from tokennorm.inference.tiles import _Object, detect_in_tiles, merge_tiles, tile_corners, tile_starts
-from tokennorm.messages import UserError
 
 
 class FindValues(BaseDetector):

@@ -3,7 +3,7 @@
 import pytest
 from mmengine.config import Config
 
-from tokennorm.messages import UserError
+from tokennorm.base.messages import UserError
 from tokennorm.plan.changes import Plan, Rank
 
 

@@ -11,11 +11,11 @@ from mmengine import Config
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.coco_files import edit
 from tests.helpers.configs import ROOT, anchors_config
+from tokennorm.base.messages import UserError
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.datasets.finding import find_splits
 from tokennorm.engine.rules import Built, verify
 from tokennorm.findings import Findings, Refusal, judging
-from tokennorm.messages import UserError
 from tokennorm.plan.anchor_fit import anchor_fit
 from tokennorm.plan.changes import Plan
 from tokennorm.plan.data import choose_image_size, fit_limits, limit_detections, use_coco_splits, use_data_folder

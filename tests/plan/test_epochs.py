@@ -6,9 +6,9 @@ import pytest
 from mmengine.config import Config
 
 from tests.helpers.configs import small_config
+from tokennorm.base.messages import UserError
 from tokennorm.config.paths import config as config_path
 from tokennorm.config.tree import walk
-from tokennorm.messages import UserError
 from tokennorm.plan import recipe
 from tokennorm.plan.changes import Plan
 from tokennorm.plan.epochs import set_epochs

@@ -7,8 +7,8 @@ import torch
 from mmengine import Config
 
 from tests.helpers.configs import small_config
+from tokennorm.base.messages import UserError
 from tokennorm.config.paths import config as config_path
-from tokennorm.messages import UserError
 from tokennorm.plan.hardware import set_workers, use_full_precision_on_cpu, use_mixed_precision
 
 

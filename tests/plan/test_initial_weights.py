@@ -10,15 +10,15 @@ from mmengine.registry import MODELS
 import tokennorm
 from tests.helpers.commands import as_dict
 from tests.helpers.trained import CONFIG, few
+from tokennorm.base.messages import UserError
+from tokennorm.checkpoints.published import PUBLISHED
 from tokennorm.checkpoints.reading import read_checkpoint
 from tokennorm.commands.train import train
 from tokennorm.config.paths import config as config_path
 from tokennorm.engine import training
-from tokennorm.messages import UserError
 from tokennorm.plan import initial_weights, recipe
 from tokennorm.plan.changes import Plan
 from tokennorm.plan.options import TrainOptions
-from tokennorm.published import PUBLISHED
 
 
 def use_initial_weights(cfg, init, own_data, keys=()):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tokennorm.base.messages import UserError
 from tokennorm.config.paths import config as config_path
-from tokennorm.messages import UserError
 from tokennorm.plan.options import MODEL_NAMES, TrainOptions
 
 DETECTOR = 'retinanet_pvt-mini-dtn_fpn'

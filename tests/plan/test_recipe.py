@@ -11,11 +11,11 @@ from experiments.shapes import make_shapes_dataset
 from tests.helpers.coco_files import edit
 from tests.helpers.configs import small_config
 from tokennorm.backbones import TimmBackbone
+from tokennorm.base.messages import UserError
 from tokennorm.checkpoints import CheckpointError
 from tokennorm.checkpoints.reading import Checkpoint
 from tokennorm.config.paths import config as config_path
 from tokennorm.datasets.finding import find_splits
-from tokennorm.messages import UserError
 from tokennorm.norms import LocalLayerNorm
 from tokennorm.plan import initial_weights, recipe
 from tokennorm.plan.changes import Plan

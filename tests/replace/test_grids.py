@@ -17,7 +17,7 @@ from tests.helpers.norms import seen_by
 from tests.helpers.third_party import vit
 from tests.reference import dense_dtn
 from tokennorm import replace_norms
-from tokennorm.padding import note_image_sizes
+from tokennorm.images.padding import note_image_sizes
 
 
 def test_grids_follow_each_forward_and_copies_are_independent():

@@ -23,8 +23,8 @@ from tokennorm import mask_padding
 from tokennorm.backbones import PVT, PVTv2, Swin, ViT
 from tokennorm.config.reading import read_config
 from tokennorm.export.detector import WholeDetector
+from tokennorm.images.padding import ImageArea, extent_in_tokens, note_image_sizes
 from tokennorm.layers.positions import resize_positions, resize_to_extents
-from tokennorm.padding import ImageArea, extent_in_tokens, note_image_sizes
 from tokennorm.registry import type_name
 
 SIZES = [(96, 64), (50, 128)]  # the second is rounded up to 64 x 128

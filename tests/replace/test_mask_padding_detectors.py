@@ -22,7 +22,7 @@ from torch import nn
 
 from tokennorm import mask_padding
 from tokennorm.config.tree import walk
-from tokennorm.padding import note_image_sizes
+from tokennorm.images.padding import note_image_sizes
 from tokennorm.replace.mask_padding import TESTED
 
 CONFIGS = Path(mmdet.__file__).parent / '.mim' / 'configs'

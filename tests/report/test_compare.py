@@ -12,9 +12,9 @@ from mmengine.config import Config
 from tests.helpers.detections import CLASSES, make_truth, noisy, perfect
 from tests.helpers.report import CONFIG, Balance
 from tests.helpers.scalars import write_scalars
+from tokennorm.base.messages import UserError
 from tokennorm.cli.compare import main
 from tokennorm.evaluation.results import CocoResults
-from tokennorm.messages import UserError
 from tokennorm.report.compare import compare, config_changes, read_run, same_data
 from tokennorm.report.page import content_fingerprint, write_report
 

@@ -16,8 +16,8 @@ from mmengine import Config, DefaultScope
 from mmengine.registry import MODELS
 
 import tokennorm
+from tokennorm.checkpoints.published import PUBLISHED
 from tokennorm.cli.main import COMMANDS
-from tokennorm.published import PUBLISHED
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ['README.md', 'CONTRIBUTING.md', 'AGENTS.md', 'llms.txt']

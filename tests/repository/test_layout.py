@@ -3,7 +3,7 @@
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TRIVIAL = {'__main__', 'compat', 'ranks', 'registered', 'version'}
+TRIVIAL = {'__main__', 'base/ranks', 'models/registered', 'version'}
 ELSEWHERE = {  # modules that are tested with others of their kind
     **dict.fromkeys(['checkpoints/swin', 'checkpoints/vit'], 'checkpoints/test_layouts'),
     **dict.fromkeys(['export/dense', 'export/nms'], 'export/test_detector'),
@@ -32,7 +32,7 @@ ELSEWHERE = {  # modules that are tested with others of their kind
     **dict.fromkeys(['commands/checks', 'commands/opening'], 'commands/test_wrong_uses'),
     'commands/importing': 'cli/test_command',
     'commands/trained': 'commands/test_detector',
-    'detectors': 'replace/test_mask_padding',
+    'models/masked_detectors': 'replace/test_mask_padding',
     'cli/compare': 'report/test_compare',
     'cli/split': 'datasets/test_splitting',
     'engine/resume/random_state': 'engine/resume/test_processes',

@@ -22,12 +22,12 @@ from mmengine.visualization import Visualizer
 from torch.utils.data import DataLoader
 
 from tests.helpers.recipes import build_recipe, copy_of
+from tokennorm.base.messages import UserError
 from tokennorm.checkpoints import Checkpoint
 from tokennorm.config.build_errors import build_errors
 from tokennorm.engine.lint import lint
 from tokennorm.engine.rules import RULES
 from tokennorm.findings import Findings, judging, reports
-from tokennorm.messages import UserError
 
 register_all_modules(init_default_scope=False)
 

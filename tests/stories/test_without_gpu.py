@@ -17,8 +17,8 @@ from tests.helpers.fake_cuda import devices, fake_cuda
 from tests.helpers.norms import NORMS, cfg_of
 from tests.helpers.third_party import MODELS as THIRD_PARTY
 from tokennorm import replace_norms
+from tokennorm.images.padding import image_sizes_of, note_image_sizes
 from tokennorm.layers import STEMS
-from tokennorm.padding import image_sizes_of, note_image_sizes
 
 FAST = {
     'vit',

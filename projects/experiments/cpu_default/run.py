@@ -96,8 +96,8 @@ from typing import Any
 from scipy.stats import t as student_t
 
 import tokennorm
+from tokennorm.base.files import write_atomically
 from tokennorm.cli.command import command
-from tokennorm.files import write_atomically
 from tokennorm.report.scalars import read_scalars
 
 RESULTS = Path(__file__).with_name('results.json')

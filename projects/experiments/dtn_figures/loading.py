@@ -11,10 +11,10 @@ from mmengine.registry import DATASETS, MODELS, init_default_scope
 from torch import Tensor, nn
 
 from tokennorm.backbones.base import Backbone
+from tokennorm.base.messages import UserError
 from tokennorm.checkpoints import find_checkpoint, load_pretrained, read_state_dict
 from tokennorm.config.reading import read_config, use_options
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, list_images
-from tokennorm.messages import UserError
 
 
 class Image(NamedTuple):

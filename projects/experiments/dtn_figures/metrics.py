@@ -8,8 +8,8 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
+from tokennorm.base.messages import UserError
 from tokennorm.layers import DualPatchEmbed
-from tokennorm.messages import UserError
 from tokennorm.norms import DTN, BatchNorm, InstanceNorm, LayerNorm
 from tokennorm.ops.dtn_eager import axis_weights, inter_token_stats, intra_token_stats
 

@@ -16,8 +16,8 @@ from torch.overrides import TorchFunctionMode
 
 from experiments.dtn_figures.attention import attention_distance, attention_places, attention_weights, places_inside
 from tokennorm.backbones import vit
+from tokennorm.base.messages import UserError
 from tokennorm.layers.block import Block
-from tokennorm.messages import UserError
 from tokennorm.replace.grid_norm_adapter import GridNormAdapter
 
 _QUERIES = 1024  # whose attention weights are computed at a time

@@ -17,9 +17,9 @@ examples:
 import argparse
 from pathlib import Path
 
+from tokennorm.base.files import check_output_file
 from tokennorm.cli.arguments import add_options_argument
 from tokennorm.cli.command import Parser, command, positive_integer
-from tokennorm.files import check_output_file
 
 NAMES = ('magnitude', 'attention-distance', 'variation', 'lambda', 'positions', 'directions', 'patch-scales')
 

@@ -6,7 +6,7 @@ from typing import Any
 from mmpretrain.datasets import CustomDataset
 
 from experiments.imagenet_shards.shards import SCHEME, read_index
-from tokennorm.messages import shorten
+from tokennorm.base.messages import shorten
 from tokennorm.registry import DATASETS
 
 

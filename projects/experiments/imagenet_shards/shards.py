@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from mmengine.fileio import LocalBackend, register_backend
 
-from tokennorm.messages import shorten
+from tokennorm.base.messages import shorten
 
 INDEX = 'index.json'
 WRITE = 'python projects/experiments/imagenet_shards/write_shards.py'

@@ -17,9 +17,9 @@ from pathlib import Path
 from mmpretrain.datasets import CustomDataset
 
 from experiments.imagenet_shards.shards import INDEX, count_classes
+from tokennorm.base.files import TEMPORARY, write_atomically
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.datasets.image_folder import find_image_folder
-from tokennorm.files import TEMPORARY, write_atomically
 
 
 def parse_args(argv=None):

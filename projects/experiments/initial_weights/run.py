@@ -16,8 +16,8 @@ from statistics import mean, stdev
 from typing import Any
 
 import tokennorm
+from tokennorm.base.files import write_atomically
 from tokennorm.cli.command import command
-from tokennorm.files import write_atomically
 from tokennorm.report.scalars import read_scalars
 
 RESULTS = Path(__file__).with_name('results.json')

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import Dataset
 
 from experiments.listops.grammar import DIGITS, VOCABULARY
-from tokennorm.files import write_atomically
+from tokennorm.base.files import write_atomically
 from tokennorm.registry import DATASETS
 
 COLUMNS = ['Source', 'Target']

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from experiments.listops.dataset import write_examples
 from experiments.listops.grammar import Grammar, examples
+from tokennorm.base.messages import user_errors
 from tokennorm.cli.command import command
-from tokennorm.messages import user_errors
 
 
 @command

@@ -11,10 +11,10 @@ from mmpretrain.datasets.categories import IMAGENET_CATEGORIES
 from timm.data import ImageNetInfo
 from torch import Tensor, nn
 
+from tokennorm.base.messages import shorten
 from tokennorm.config.tree import set_num_classes
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.datasets.image_folder import subfolders
-from tokennorm.messages import shorten
 from tokennorm.registry import DATASETS
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, uint8
 
-from tokennorm.files import write_atomically
+from tokennorm.base.files import write_atomically
 
 CLEAN = ('clean', 0)
 Cell = tuple[str, int]

@@ -19,6 +19,8 @@ from experiments.robustness.corruptions import CorruptionError, corruption_sheet
 from experiments.robustness.evaluation import ACCURACY, CorruptedTest, check_coco_metric, choose_images
 from experiments.robustness.mce import Baseline, alexnet_baseline, classifier_report, detector_report, file_baseline
 from experiments.robustness.results import CLEAN, Cell, Results, cell_name, digest
+from tokennorm.base.files import check_output_file
+from tokennorm.base.messages import UserError, user_errors
 from tokennorm.checkpoints import Checkpoint, check_fit, read_state_dict
 from tokennorm.cli.arguments import add_options_argument
 from tokennorm.cli.command import Parser, command
@@ -27,8 +29,6 @@ from tokennorm.config.tree import is_classifier
 from tokennorm.engine.hooks.data_errors import DataError
 from tokennorm.engine.rules import Built, verify
 from tokennorm.engine.runner import build_runner
-from tokennorm.files import check_output_file
-from tokennorm.messages import UserError, user_errors
 from tokennorm.plan.data import use_data_folder
 from tokennorm.plan.recipe import open_plan
 

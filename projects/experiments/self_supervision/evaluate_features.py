@@ -7,9 +7,9 @@ import argparse
 
 from torch.utils.data import DataLoader, Subset
 
+from tokennorm.base.messages import user_errors
 from tokennorm.cli.arguments import ConfigOptions
 from tokennorm.cli.command import command
-from tokennorm.messages import user_errors
 
 
 @command
@@ -24,9 +24,9 @@ def main(argv: list[str]) -> None:
     from mmengine.runner import set_random_seed
 
     from experiments.self_supervision.evaluation import extract_features, knn_accuracy, linear_accuracy
-    from tokennorm.builder import resolve_type
     from tokennorm.checkpoints import load_pretrained
     from tokennorm.config.reading import check_options, merge_options, read_config
+    from tokennorm.registry.building import resolve_type
 
     cfg = read_config(args.config)
     options = args.cfg_options or {}

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.shapes import make_shapes_dataset
 from experiments.study.shape_classes import make_shape_classes_dataset
-from tokennorm.messages import shorten
+from tokennorm.base.messages import shorten
 
 
 def take_classes(folder: str | Path, source: str | Path, classes: Sequence[str]) -> None:

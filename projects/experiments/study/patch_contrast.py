@@ -19,9 +19,9 @@ from einops import rearrange
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from tokennorm.base.messages import user_errors
 from tokennorm.cli.command import command
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, list_images
-from tokennorm.messages import user_errors
 
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # ImageNet's, RGB: the data preprocessor of the configs
 SIZES = (4, 8, 16)

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.study.plan import Study
 from experiments.study.training import fingerprint, has_config, read_record
-from tokennorm.files import write_atomically
+from tokennorm.base.files import write_atomically
 
 Records = dict[tuple[str, int], dict[str, Any]]  # of a stage, by arm and seed
 

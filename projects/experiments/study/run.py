@@ -23,8 +23,8 @@ from experiments.study.plan import Run, Study, load_study
 from experiments.study.results import keep_results
 from experiments.study.scoring import NAME, score_run
 from experiments.study.training import is_finished, read_record, train_run
+from tokennorm.base.messages import UserError, user_errors
 from tokennorm.cli.command import command
-from tokennorm.messages import UserError, user_errors
 
 HERE = Path(__file__).parent
 DOCS = HERE.parents[2] / 'docs' / 'study'  # two pages of the site

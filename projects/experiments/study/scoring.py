@@ -17,8 +17,8 @@ from pycocotools.cocoeval import COCOeval
 
 from experiments.study.plan import Run, Study
 from experiments.study.training import is_finished
+from tokennorm.base.files import write_atomically
 from tokennorm.engine.runner import build_runner
-from tokennorm.files import write_atomically
 
 NAME = 'scores.json'
 RESAMPLES = 200  # of the test images, for AP

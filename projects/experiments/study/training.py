@@ -25,12 +25,12 @@ from torch import nn
 import tokennorm
 from experiments.study.plan import ARMS, BASELINE, Run, Study
 from tokennorm.backbones.pvt import ARCHS
+from tokennorm.base.files import write_atomically
+from tokennorm.base.messages import UserError
 from tokennorm.checkpoints.reading import read_checkpoint
 from tokennorm.checkpoints.writing import for_publication, to_bytes
 from tokennorm.engine.hooks.layer_statistics import dtn_layers
 from tokennorm.engine.resume.random_state import preserved_generators, seed_generators
-from tokennorm.files import write_atomically
-from tokennorm.messages import UserError
 from tokennorm.registry import HOOKS
 from tokennorm.report.scalars import read_scalars
 

@@ -11,13 +11,13 @@ import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from tokennorm.builder import arguments_of, build_norm, check_cfg, eps_of_replaced
+from tokennorm.base.messages import did_you_mean
 from tokennorm.checkpoints.layouts import Layout
 from tokennorm.checkpoints.loading import load_from_init_cfg
+from tokennorm.images.padding import valid_tokens
 from tokennorm.layers.block import Block, drop_path_rates
-from tokennorm.messages import did_you_mean
 from tokennorm.norms import PowerNorm, SwitchableNorm
-from tokennorm.padding import valid_tokens
+from tokennorm.registry.building import arguments_of, build_norm, check_cfg, eps_of_replaced
 
 MAX_STAGES = 4
 Arch = Mapping[str, Any]

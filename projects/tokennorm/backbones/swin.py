@@ -18,14 +18,14 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from tokennorm.backbones.base import Pyramid, resolve_arch
-from tokennorm.builder import build_norm
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.swin import SWIN_LAYOUTS, from_published_swin
+from tokennorm.images.padding import ImageArea
 from tokennorm.layers import build_stem
 from tokennorm.layers.block import Mlp
 from tokennorm.layers.pad import crop, pad_to_multiple, round_up
-from tokennorm.padding import ImageArea
 from tokennorm.registry import MODELS
+from tokennorm.registry.building import build_norm
 
 _MLP = dict(mlp_ratios=(4, 4, 4, 4))
 ARCHS: dict[str, dict[str, tuple[int, ...]]] = {

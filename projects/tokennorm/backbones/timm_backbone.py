@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from tokennorm.backbones.base import Backbone
+from tokennorm.base.fast_imports import fast_imports
+from tokennorm.base.messages import did_you_mean, shorten
+from tokennorm.base.process import alone, muted
 from tokennorm.checkpoints.layouts import Converted, Layout, StateDict
-from tokennorm.fast_imports import fast_imports
-from tokennorm.messages import did_you_mean, shorten
-from tokennorm.process import alone, muted
 from tokennorm.registry import MODELS
 from tokennorm.replace import replace_norms, replace_stem
 from tokennorm.replace.grid_norm_adapter import GridNormAdapter

@@ -20,15 +20,15 @@ from torch import Tensor, nn
 
 from tokennorm.backbones.base import Backbone, resolve_arch
 from tokennorm.backbones.vit_attention import REL_POS, Attention, WindowAttention
-from tokennorm.builder import build_norm, eps_of_replaced
 from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.vit import VIT_LAYOUTS, from_published_vit
+from tokennorm.images.padding import ImageArea, valid_tokens
 from tokennorm.layers import build_stem
 from tokennorm.layers.block import Block, Mlp, drop_path_rates
 from tokennorm.layers.patch_embed import pair_of
 from tokennorm.layers.positions import positions_of, prepend_token
-from tokennorm.padding import ImageArea, valid_tokens
 from tokennorm.registry import MODELS
+from tokennorm.registry.building import build_norm, eps_of_replaced
 
 # The starred archs are the DTN paper's (Table 1). They have more heads, in square numbers.
 ARCHS: dict[str, dict[str, float]] = {

@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
+from tokennorm.images.padding import ImageArea
 from tokennorm.layers.pad import crop, pad_to_multiple
-from tokennorm.padding import ImageArea
 
 REL_POS = ('rel_pos_h', 'rel_pos_w')
 

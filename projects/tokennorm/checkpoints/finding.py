@@ -12,9 +12,9 @@ from urllib.parse import urlparse
 
 import torch
 
-from tokennorm.files import in_home
-from tokennorm.messages import UserError, did_you_mean
-from tokennorm.published import PUBLISHED
+from tokennorm.base.files import in_home
+from tokennorm.base.messages import UserError, did_you_mean
+from tokennorm.checkpoints.published import PUBLISHED
 
 SAFETENSORS = '.safetensors'  # a format that cannot hold code
 NOTE = 'last_checkpoint'  # mmengine writes the latest checkpoint's path into it

@@ -9,6 +9,7 @@ from typing import Any
 from mmengine.logging import print_log
 from torch import Tensor, nn
 
+from tokennorm.base.messages import UserError, shorten
 from tokennorm.checkpoints.layouts import Converted, Layout, StateDict, find_layout
 from tokennorm.checkpoints.norms import add_to_layer_norm, from_published_dtn
 from tokennorm.checkpoints.reading import (
@@ -19,7 +20,6 @@ from tokennorm.checkpoints.reading import (
     state_dict_in,
 )
 from tokennorm.checkpoints.resizing import resize_tables
-from tokennorm.messages import UserError, shorten
 
 _BACKBONE = 'backbone.'
 _KNOWN = {'type', 'checkpoint', 'allow_missing', 'prefix', 'map_location'}  # files are read to the CPU, whatever it is

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tokennorm.base.messages import findings_of_command, shorten
 from tokennorm.checkpoints.finding import SAFETENSORS, URL, CheckpointError, download, find_checkpoint
 from tokennorm.checkpoints.layouts import StateDict
 from tokennorm.checkpoints.safe_unpickle import read_data
-from tokennorm.compat import make_mmengine_read_with
-from tokennorm.messages import findings_of_command, shorten
+from tokennorm.registry.compat import make_mmengine_read_with
 
 _DAMAGED = ('PytorchStreamReader', 'Unsupported operand', 'EOFError', 'KeyError', 'IndexError')  # in torch's errors
 WRAPPERS = ('state_dict', 'model')

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
 
-from tokennorm.process import alone
+from tokennorm.base.process import alone
 
 
 class _StandIn:

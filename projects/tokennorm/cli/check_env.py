@@ -9,8 +9,8 @@ import shutil
 import sys
 from importlib.util import find_spec
 
-from tokennorm.console import say
-from tokennorm.environment import (
+from tokennorm.base.console import say
+from tokennorm.base.environment import (
     FORKS,
     MAKE_ENV,
     PACKAGES,

@@ -12,14 +12,14 @@ from functools import wraps
 from inspect import signature
 from typing import Any, NoReturn
 
+from tokennorm.base.console import prepare_streams, say, visible
+from tokennorm.base.cores import let_threads_sleep
+from tokennorm.base.environment import OPTIONAL, PACKAGES, PIP, Fault
+from tokennorm.base.files import as_json, in_home
+from tokennorm.base.messages import IncompleteWarning, UserError, did_you_mean
+from tokennorm.base.ranks import is_first_process
 from tokennorm.cli.faults import verdict, way_out
 from tokennorm.commands.result import Result
-from tokennorm.console import prepare_streams, say, visible
-from tokennorm.cores import let_threads_sleep
-from tokennorm.environment import OPTIONAL, PACKAGES, PIP, Fault
-from tokennorm.files import as_json, in_home
-from tokennorm.messages import IncompleteWarning, UserError, did_you_mean
-from tokennorm.ranks import is_first_process
 
 INTERRUPTED = 130  # exit status, as of a program that Ctrl+C ended
 _FLAG = '--traceback'

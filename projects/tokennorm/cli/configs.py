@@ -10,11 +10,11 @@ examples:
 
 from fnmatch import fnmatch
 
+from tokennorm.base.console import say
+from tokennorm.base.messages import did_you_mean
+from tokennorm.checkpoints.published import published_detector
 from tokennorm.cli.command import Parser, add_json, command, print_json
 from tokennorm.config.paths import CONFIGS, config_files
-from tokennorm.console import say
-from tokennorm.messages import did_you_mean
-from tokennorm.published import published_detector
 
 HEADER = ('config', 'norm', 'stem', 'params (M)', 'FLOPs (G)', 'AP: paper', 'AP: COCO weights')
 _NORMS = {'efficientnet': 'BatchNorm', '-dtn': 'DTN', '-local': 'LocalLayerNorm'}  # by parts of names

@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 
 import tokennorm
-from tokennorm.environment import OPTIONAL
+from tokennorm.base.environment import OPTIONAL
 
 _REPORT = 'this is a fault of TokenNorm, not of yours; please report it with the command and the lines above'
 _TOOLS = {'torch', 'torchvision', 'numpy', 'PIL', 'cv2', 'scipy', 'einops', 'pycocotools', *OPTIONAL}  # of any caller

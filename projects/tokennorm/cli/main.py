@@ -3,9 +3,9 @@
 import sys
 from importlib import import_module
 
+from tokennorm.base.console import say
+from tokennorm.base.messages import did_you_mean
 from tokennorm.cli.command import command
-from tokennorm.console import say
-from tokennorm.messages import did_you_mean
 from tokennorm.version import __version__
 
 COMMANDS = dict(

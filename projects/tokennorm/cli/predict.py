@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tokennorm import fast_imports
+from tokennorm.base import fast_imports
+from tokennorm.base.console import say
 from tokennorm.cli.arguments import (
     add_detector_arguments,
     add_options_argument,
@@ -26,7 +27,6 @@ from tokennorm.cli.arguments import (
 )
 from tokennorm.cli.command import INTERRUPTED, Parser, add_json, arguments_of, command, show
 from tokennorm.commands.predict import predict
-from tokennorm.console import say
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:

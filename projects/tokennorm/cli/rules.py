@@ -7,10 +7,10 @@ examples:
 
 from dataclasses import asdict
 
+from tokennorm.base.console import say
+from tokennorm.base.messages import UserError, did_you_mean
 from tokennorm.cli.command import Parser, add_json, command, print_json
-from tokennorm.console import say
 from tokennorm.findings import RULES, Rule
-from tokennorm.messages import UserError, did_you_mean
 
 
 @command

@@ -9,11 +9,11 @@ import argparse
 import os
 from dataclasses import fields
 
+from tokennorm.base.cores import THREADS, chosen_threads, limit_threads
+from tokennorm.base.messages import UserError
 from tokennorm.cli.arguments import add_options_argument, add_training_options, add_work_dir
 from tokennorm.cli.command import Parser, add_json, command, show
 from tokennorm.commands.train import train_with
-from tokennorm.cores import THREADS, chosen_threads, limit_threads
-from tokennorm.messages import UserError
 from tokennorm.plan.options import TrainOptions
 
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tokennorm.base.console import say
+from tokennorm.base.messages import UserError, user_errors
 from tokennorm.commands.checks import check_choice, path_of, paths_of, texts_of
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.opening import EXPORTED, name_detector
 from tokennorm.commands.result import Result
-from tokennorm.console import say
 from tokennorm.findings import Findings, judging
-from tokennorm.messages import UserError, user_errors
 
 SPLITS = ('train', 'val', 'test')
 

@@ -64,11 +64,11 @@ def check(
     check_data(data)
     import cv2
 
-    from tokennorm.console import say
+    from tokennorm.base.console import say
+    from tokennorm.base.files import make_output_dir
     from tokennorm.datasets.coco.inspection import inspect_splits
     from tokennorm.datasets.drawing import contact_sheet
     from tokennorm.datasets.finding import find_splits
-    from tokennorm.files import make_output_dir
 
     with judging(found):
         splits = find_splits(data)

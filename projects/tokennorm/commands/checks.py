@@ -5,8 +5,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from tokennorm.files import in_home
-from tokennorm.messages import UserError, did_you_mean, shorten
+from tokennorm.base.files import in_home
+from tokennorm.base.messages import UserError, did_you_mean, shorten
 
 
 def path_of(name: str, value: Any) -> Path:

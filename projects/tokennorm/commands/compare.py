@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from tokennorm.base.files import check_output_file
 from tokennorm.commands.checks import optional_path, path_of
 from tokennorm.commands.result import Result
-from tokennorm.files import check_output_file
 
 
 @dataclass(frozen=True)

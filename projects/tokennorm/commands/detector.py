@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tokennorm.base.environment import import_mmdet
+from tokennorm.base.messages import UserError, user_errors
 from tokennorm.commands.checks import check_mapping, path_of
 from tokennorm.commands.export import ExportResult, export
 from tokennorm.commands.test import EvaluationResult, test
-from tokennorm.environment import import_mmdet
 from tokennorm.inference.runtime import BaseDetector, ExportedDetector, ModelFileError
-from tokennorm.messages import UserError, user_errors
 
 
 class Detector(BaseDetector, metaclass=ABCMeta):

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tokennorm.base.console import say
+from tokennorm.base.files import check_output_file
+from tokennorm.base.messages import UserError, shorten, user_errors
 from tokennorm.commands.checks import check_choice, optional_path, path_of, texts_of
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.opening import name_detector
 from tokennorm.commands.result import Result
-from tokennorm.console import say
-from tokennorm.files import check_output_file
 from tokennorm.findings import Findings, judging
-from tokennorm.messages import UserError, shorten, user_errors
 
 SUFFIXES = ('.onnx', '.pt2', '.xml')
 # a difference, one of float16, and a loss of AP by INT8, from 0 to 1, with which --verify fails

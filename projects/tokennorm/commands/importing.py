@@ -2,11 +2,11 @@
 
 import sys
 
-from tokennorm.cores import let_threads_sleep, limit_threads
-from tokennorm.environment import Fault, check_mmcv_ops, import_mmdet, remedy_of_import, settle_user
-from tokennorm.messages import UserError
-from tokennorm.process import alone
-from tokennorm.ranks import print_once
+from tokennorm.base.cores import let_threads_sleep, limit_threads
+from tokennorm.base.environment import Fault, check_mmcv_ops, import_mmdet, remedy_of_import, settle_user
+from tokennorm.base.messages import UserError
+from tokennorm.base.process import alone
+from tokennorm.base.ranks import print_once
 
 IMPORTING = 'Importing PyTorch and OpenMMLab ...'
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tokennorm.base.messages import UserError
 from tokennorm.commands.checks import check_mapping, path_of
 from tokennorm.config.detectors import Named, detector_files
-from tokennorm.messages import UserError
 from tokennorm.plan.options import check_config
 
 EXPORTED = ('.onnx', '.xml')

@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tokennorm.base.console import say
+from tokennorm.base.cores import container_cores
+from tokennorm.base.files import make_output_dir
+from tokennorm.base.messages import IncompleteWarning, UserError, shorten, user_errors
 from tokennorm.commands.checks import check_at_least_one, check_fraction, check_mapping, path_of, texts_of
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.opening import is_exported, name_detector
 from tokennorm.commands.result import Result
 from tokennorm.config.detectors import Named
-from tokennorm.console import say
-from tokennorm.cores import container_cores
-from tokennorm.files import make_output_dir
 from tokennorm.findings import Findings, judging, reports
-from tokennorm.messages import IncompleteWarning, UserError, shorten, user_errors
 
 
 @dataclass(frozen=True)
@@ -110,11 +110,11 @@ def predict(
     if is_open and (device or cfg_options or tta):
         raise UserError('an open Detector is used as it is: give device, options and tta when you open it')
 
+    from tokennorm.images.pixels import silent_opencv
     from tokennorm.inference.input_images import check_sources, is_video, open_sources
     from tokennorm.inference.prediction import OF_PREDICT, Options, Predictor, uneven_times
     from tokennorm.inference.prediction import predict as predict_all
     from tokennorm.inference.runtime import ModelFileError, ThresholdError
-    from tokennorm.pixels import silent_opencv
 
     check_sources(sources)
     if (track or every != 1) and not is_video(sources[0]):

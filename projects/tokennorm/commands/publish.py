@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tokennorm.base.messages import UserError
 from tokennorm.commands.checks import path_of
 from tokennorm.commands.result import Result
-from tokennorm.messages import UserError
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ def publish(source: Any, out: str | Path, *, license: str = '') -> PublishResult
     if out.suffix not in ('.pth', '.safetensors'):
         raise UserError(f'{out}: name a file that ends in .pth or .safetensors')
 
+    from tokennorm.base.files import make_output_dir
     from tokennorm.checkpoints import Checkpoint
     from tokennorm.checkpoints.writing import for_publication, to_bytes, write_new
-    from tokennorm.files import make_output_dir
     from tokennorm.inference.runtime import thresholds_of
     from tokennorm.report.card import Card, report_of, write_card
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any
 
-from tokennorm.files import as_json
+from tokennorm.base.files import as_json
 
 
 @dataclass(frozen=True)

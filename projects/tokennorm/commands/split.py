@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
 
+from tokennorm.base.messages import UserError, user_errors
 from tokennorm.commands.checks import path_of, texts_of
 from tokennorm.commands.result import Result
 from tokennorm.findings import Findings, judging
-from tokennorm.messages import UserError, user_errors
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tokennorm.base.files import check_output_file
+from tokennorm.base.messages import UserError
+from tokennorm.base.ranks import is_first_process, print_once
 from tokennorm.commands.checks import check_choice, optional_path, texts_of
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.opening import name_detector
 from tokennorm.commands.result import Result
-from tokennorm.files import check_output_file
 from tokennorm.findings import Findings, judging
-from tokennorm.messages import UserError
 from tokennorm.plan.options import check_data
-from tokennorm.ranks import is_first_process, print_once
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,11 @@ def test(
         from tokennorm.checkpoints.finding import newest_checkpoint
         from tokennorm.config.build_errors import build_errors
         from tokennorm.config.tree import is_classifier
-        from tokennorm.drawing import names_for_matplotlib
         from tokennorm.engine.distributed import end_together
         from tokennorm.engine.hooks.summary import describe_data
         from tokennorm.engine.runner import build_runner
         from tokennorm.evaluation.tta import use_tta
+        from tokennorm.images.drawing import names_for_matplotlib
         from tokennorm.inference.embedded_config import embedded_config
         from tokennorm.plan.data import use_data_folder
         from tokennorm.plan.recipe import open_plan

@@ -6,9 +6,9 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
+from tokennorm.base.messages import UserError, did_you_mean
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.result import Result
-from tokennorm.messages import UserError, did_you_mean
 from tokennorm.plan.options import TrainOptions
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from mmengine.optim import DefaultOptimWrapperConstructor
 from mmengine.registry import OPTIMIZERS, Registry
 
-from tokennorm.builder import check_arguments
-from tokennorm.messages import UserError, did_you_mean
+from tokennorm.base.messages import UserError, did_you_mean
+from tokennorm.registry.building import check_arguments
 
 
 @contextmanager

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokennorm.files import in_home
-from tokennorm.messages import UserError, did_you_mean
-from tokennorm.published import PUBLISHED
+from tokennorm.base.files import in_home
+from tokennorm.base.messages import UserError, did_you_mean
+from tokennorm.checkpoints.published import PUBLISHED
 
 LOCK = '.training.lock'
 OF_RUNS = ('last_checkpoint', LOCK)  # files that a training run leaves in its directory

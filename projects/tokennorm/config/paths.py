@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from tokennorm.messages import did_you_mean
+from tokennorm.base.messages import did_you_mean
 
 CONFIGS = (Path(__file__).parents[1] / '.mim' / 'configs').resolve()
 

@@ -12,10 +12,10 @@ from mmengine.config import Config
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
+from tokennorm.base.messages import UserError, did_you_mean
 from tokennorm.config.paths import config as config_path
 from tokennorm.config.tree import walk
 from tokennorm.findings import reports
-from tokennorm.messages import UserError, did_you_mean
 from tokennorm.registry import arguments_of
 
 _NEAR = 0.8  # similarity from which a key is a typo: that of max_epoch and max_epochs, not of stem_cfg and init_cfg

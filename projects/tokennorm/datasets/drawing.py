@@ -10,7 +10,7 @@ import numpy as np
 from tokennorm.datasets.coco.masks import draw_mask
 from tokennorm.datasets.image_files import read_image
 from tokennorm.datasets.splits import CocoSplit
-from tokennorm.drawing import Color, Text, color_of, draw
+from tokennorm.images.drawing import Color, Text, color_of, draw
 
 _LONG_SIDE = 480  # pixels of a drawn image
 _WHITE = (255, 255, 255)

@@ -1,7 +1,7 @@
 """Finds the dataset in a folder, whatever its format, and brings it into canonical COCO form.
 
-What is not canonical is written into the cache directory of `tokennorm.files`. The name of a file has the hash of its
-content, so that the labels of the user decide, and not their dates.
+What is not canonical is written into the cache directory of `tokennorm.base.files`. The name of a file has the hash
+of its content, so that the labels of the user decide, and not their dates.
 """
 
 import hashlib
@@ -11,6 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tokennorm.base.files import cache_directory, write_atomically
+from tokennorm.base.messages import shorten, user_errors
+from tokennorm.base.process import without_collection
 from tokennorm.datasets.coco.folder import annotation_files, find_coco
 from tokennorm.datasets.coco.normalizing import normalize
 from tokennorm.datasets.dialects import without_dialect
@@ -19,10 +22,7 @@ from tokennorm.datasets.splits import CocoSplit, ReadSplit
 from tokennorm.datasets.unread import CONVERTERS, OtherFormatError, check_known
 from tokennorm.datasets.voc import find_voc
 from tokennorm.datasets.yolo import find_yolo
-from tokennorm.files import cache_directory, write_atomically
 from tokennorm.findings import Finding, Refusal, collected, reports
-from tokennorm.messages import shorten, user_errors
-from tokennorm.process import without_collection
 
 
 def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'), where: str = '') -> dict[str, CocoSplit]:

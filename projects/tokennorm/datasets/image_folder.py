@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from tokennorm.base.messages import shorten
 from tokennorm.datasets.image_files import is_data, is_image, left_out
 from tokennorm.datasets.splits import SPLIT_NAMES
-from tokennorm.messages import shorten
 
 _LAYOUT = 'put the images into DIR/train/CLASS/ and DIR/val/CLASS/, one folder for each class'
 

@@ -13,7 +13,7 @@ from mmengine.runner import Runner
 from torch import distributed as torch_dist
 from torch import nn
 
-from tokennorm.messages import UserError
+from tokennorm.base.messages import UserError
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

@@ -10,6 +10,8 @@ from mmengine.config import Config
 from mmengine.registry import DATASETS, HOOKS, METRICS, MODELS, init_default_scope
 from mmengine.visualization import Visualizer
 
+from tokennorm.base.messages import user_errors
+from tokennorm.base.process import alone
 from tokennorm.config.build_errors import build_errors
 from tokennorm.config.reading import read_config
 from tokennorm.config.tree import evaluators, walk
@@ -18,9 +20,7 @@ from tokennorm.engine.rules.built import Phase, as_list
 from tokennorm.engine.rules.data import annotation_files
 from tokennorm.findings import Findings, judging
 from tokennorm.findings.training_rules import TRAINING_RULES
-from tokennorm.messages import user_errors
 from tokennorm.plan.data import limit_detections
-from tokennorm.process import alone
 from tokennorm.registry import arguments_of
 
 SPLITS = ('train', 'val', 'test')

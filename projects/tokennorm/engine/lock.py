@@ -17,12 +17,12 @@ from matplotlib import rcParams
 from mmengine.hooks import Hook
 from torch import multiprocessing
 
+from tokennorm.base.files import make_output_dir
+from tokennorm.base.messages import UserError
+from tokennorm.base.process import alone
+from tokennorm.base.ranks import is_first_process, print_once
 from tokennorm.config.detectors import LOCK
 from tokennorm.engine.resume.random_state import random_state, set_random_state
-from tokennorm.files import make_output_dir
-from tokennorm.messages import UserError
-from tokennorm.process import alone
-from tokennorm.ranks import is_first_process, print_once
 
 PATIENCE = 10  # seconds: data workers of a killed run hold its lock until they notice its end
 _NO_LOCKS = errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS  # a file system without locks, such as some of networks

@@ -10,7 +10,7 @@ from typing import Any
 from mmengine.visualization import LocalVisBackend
 from mmengine.visualization.vis_backend import BaseVisBackend, MLflowVisBackend, force_init_env
 
-from tokennorm.messages import UserError
+from tokennorm.base.messages import UserError
 from tokennorm.plan.options import LOGGERS
 from tokennorm.registry import type_name
 

@@ -19,10 +19,12 @@ from mmengine.registry import RUNNERS, init_default_scope
 from mmengine.visualization import Visualizer
 from torch import nn
 
+from tokennorm.base.environment import check_mmcv_ops
+from tokennorm.base.files import as_json, make_output_dir
+from tokennorm.base.messages import UserError
 from tokennorm.checkpoints import Checkpoint, CheckpointError, check_fit, convert_detector, find_checkpoint
 from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.checkpoints.reading import common_meta, keep_mmengine_from_unpickling
-from tokennorm.compat import make_mmengine_write_json
 from tokennorm.config.build_errors import build_errors
 from tokennorm.config.detectors import written_configs
 from tokennorm.config.tree import innermost_datasets
@@ -35,11 +37,9 @@ from tokennorm.engine.loggers import as_set_outside, guard
 from tokennorm.engine.resume.schedule import use_settings_of_run
 from tokennorm.engine.resume.training_state import make_resumable, restart_epoch
 from tokennorm.engine.rules import Built, verify
-from tokennorm.environment import check_mmcv_ops
-from tokennorm.files import as_json, make_output_dir
 from tokennorm.findings import collected, current
-from tokennorm.messages import UserError
 from tokennorm.plan.data import limit_detections
+from tokennorm.registry.compat import make_mmengine_write_json
 
 _ROUTINE = (  # of the upstream libraries: long lists, advice to programmers, and paths that the summary has
     'Config:\n',

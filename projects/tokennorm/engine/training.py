@@ -5,8 +5,9 @@ from pathlib import Path
 import torch
 from mmengine.runner import Runner
 
+from tokennorm.base.cores import OtherPrograms
+from tokennorm.base.ranks import print_once
 from tokennorm.config.tree import is_classifier
-from tokennorm.cores import OtherPrograms
 from tokennorm.datasets.finding import find_splits
 from tokennorm.engine.distributed import end_together, use_device
 from tokennorm.engine.hooks.summary import SummaryHook
@@ -31,7 +32,6 @@ from tokennorm.plan.recipe import (
 )
 from tokennorm.plan.schedule import fit_to_training
 from tokennorm.plan.trained import note_sizes, use_trained_anchors
-from tokennorm.ranks import print_once
 
 SPLITS = ('train', 'val')
 __getattr__ = former_names(__name__)

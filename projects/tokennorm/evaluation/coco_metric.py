@@ -10,11 +10,11 @@ import numpy as np
 from mmdet.evaluation import CocoMetric as MMDetCocoMetric
 from mmengine.logging import MMLogger
 
+from tokennorm.base.files import as_json
+from tokennorm.base.messages import did_you_mean
 from tokennorm.datasets.coco.entries import original_id
 from tokennorm.evaluation.average_precision import COCO_AP, COCO_AR, average_precision, average_recall
 from tokennorm.evaluation.results import CocoResults
-from tokennorm.files import as_json
-from tokennorm.messages import did_you_mean
 from tokennorm.registry import METRICS
 
 

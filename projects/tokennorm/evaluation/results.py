@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tokennorm.files import as_json
-from tokennorm.messages import UserError
+from tokennorm.base.files import as_json
+from tokennorm.base.messages import UserError
 
 # hotcoco refuses a type that it does not expect also in entries that AP does not need, such as CVAT's date_captured=0
 _USED = dict(

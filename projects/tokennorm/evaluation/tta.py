@@ -5,8 +5,8 @@ from math import prod
 
 from mmengine.config import Config, ConfigDict
 
+from tokennorm.base.messages import UserError
 from tokennorm.config.tree import innermost_datasets, is_classifier, walk
-from tokennorm.messages import UserError
 from tokennorm.registry import type_name
 
 _KEYS = ('img_id', 'img_path', 'ori_shape', 'img_shape', 'scale_factor', 'flip', 'flip_direction')

@@ -11,8 +11,8 @@ from mmdet.models.dense_heads import RPNHead
 from mmdet.models.dense_heads.base_dense_head import BaseDenseHead
 from torch import Tensor, nn
 
+from tokennorm.base.messages import UserError
 from tokennorm.export.nms import clip, kept_and_ranked, take
-from tokennorm.messages import UserError
 
 Detections = tuple[Tensor, Tensor, Tensor]
 

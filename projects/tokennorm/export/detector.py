@@ -9,10 +9,10 @@ from mmdet.models.detectors import SingleStageDetector, TwoStageDetector
 from mmdet.models.detectors.base import BaseDetector
 from torch import Tensor, nn
 
-from tokennorm.data_preprocessors import DetDataPreprocessor
 from tokennorm.export.dense import UnsupportedError, check_dense_head, decode_dense
 from tokennorm.export.two_stage import check_roi_head, detect_boxes, detect_masks
 from tokennorm.inference.runtime import SMALLEST_SIDE
+from tokennorm.models.data_preprocessors import DetDataPreprocessor
 
 SIDE_MULTIPLE = 32  # the largest stride of a backbone
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tokennorm.base.process import alone
 from tokennorm.inference.runtime import ExportedDetector
-from tokennorm.process import alone
 
 QUANTIZED = ('Conv', 'MatMul', 'Gemm')
 MOST_IMAGES = 100

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from tokennorm.console import say
+from tokennorm.base.console import say
+from tokennorm.base.messages import UserError, shorten
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.evaluation.average_precision import average_precision
 from tokennorm.evaluation.results import CocoResults
 from tokennorm.findings import reports
+from tokennorm.images.pixels import as_pixels
 from tokennorm.inference.prediction import Progress
 from tokennorm.inference.runtime import BaseDetector, Detections, ExportedDetector
-from tokennorm.messages import UserError, shorten
-from tokennorm.pixels import as_pixels
 
 LEAST_SCORE = 0.3  # of detections that are compared
 MOST_SCORE, MOST_PIXELS = 0.02, 1.0  # changes by padding

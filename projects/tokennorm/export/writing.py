@@ -15,15 +15,15 @@ from mmengine.config import Config
 from torch.export import Dim, ExportedProgram
 from torch.fx.experimental import _config as symbolic_sizes  # as of torch 2.11; 2.7 has the option, too
 
+from tokennorm.base.files import write_atomically
+from tokennorm.base.messages import UserError
+from tokennorm.base.process import without_warnings
 from tokennorm.export.dense import UnsupportedError
 from tokennorm.export.detector import WholeDetector
 from tokennorm.export.int8 import calibration_inputs, quantize
 from tokennorm.export.nms import nms_keep_in_onnx
-from tokennorm.files import write_atomically
 from tokennorm.inference.detector import category_ids_of
 from tokennorm.inference.runtime import FORMAT
-from tokennorm.messages import UserError
-from tokennorm.process import without_warnings
 from tokennorm.registry import type_name
 from tokennorm.version import __version__
 

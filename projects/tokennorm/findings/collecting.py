@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from tokennorm.base.messages import UserError, did_you_mean, findings_of_command, shorten
+from tokennorm.base.ranks import print_once
 from tokennorm.findings.data_rules import DATA_RULES
 from tokennorm.findings.rule import Rule, Severity
 from tokennorm.findings.training_rules import TRAINING_RULES
-from tokennorm.messages import UserError, did_you_mean, findings_of_command, shorten
-from tokennorm.ranks import print_once
 
 RULES: dict[str, Rule] = {rule.code: rule for rule in (*DATA_RULES, *TRAINING_RULES)}
 MOST_ITEMS = 5  # in a line

@@ -13,13 +13,15 @@ from mmengine.config import Config
 from mmengine.dataset import pseudo_collate
 from torch import nn
 
+from tokennorm.base.environment import check_mmcv_ops
+from tokennorm.base.messages import UserError
+from tokennorm.base.process import alone
 from tokennorm.checkpoints import Checkpoint, CheckpointError, convert_detector
 from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
 from tokennorm.config.build_errors import build_errors
 from tokennorm.config.detectors import Named, detector_files
 from tokennorm.config.reading import read_config
 from tokennorm.config.tree import innermost_datasets, set_num_classes, walk
-from tokennorm.environment import check_mmcv_ops
 from tokennorm.evaluation.tta import use_tta
 from tokennorm.inference.embedded_config import embedded_config
 from tokennorm.inference.runtime import (
@@ -30,10 +32,8 @@ from tokennorm.inference.runtime import (
     read_thresholds,
     thresholds_of,
 )
-from tokennorm.messages import UserError
 from tokennorm.plan.changes import Plan
 from tokennorm.plan.trained import use_trained_anchors, use_trained_size
-from tokennorm.process import alone
 
 _COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips between its 80 classes, 1 to 90
 
@@ -173,4 +173,4 @@ class _Inferencer(DetInferencer):
         return pseudo_collate
 
     def _init_visualizer(self, cfg: Config) -> None:
-        """None: mmengine's imports matplotlib, and `tokennorm.drawing` draws."""
+        """None: mmengine's imports matplotlib, and `tokennorm.images.drawing` draws."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from mmengine.config import Config
 
+from tokennorm.base.messages import UserError
 from tokennorm.checkpoints import Checkpoint
-from tokennorm.messages import UserError
 
 # A name in a registry, with or without a scope. A longer path would be imported by mmengine, whatever it is.
 _TYPE = re.compile(r'((mmengine|mmcv|mmdet|mmpretrain|tokennorm)\.)?[A-Za-z]\w*')

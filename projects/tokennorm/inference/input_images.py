@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import cv2
 import numpy as np
 
-from tokennorm.console import say, visible
+from tokennorm.base.console import say, visible
+from tokennorm.base.messages import UserError
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, left_out, list_files, list_images
+from tokennorm.images.pixels import HTTP, ImageError, begins_as_image, read_image
 from tokennorm.inference.threads import in_threads
-from tokennorm.messages import UserError
-from tokennorm.pixels import HTTP, ImageError, begins_as_image, read_image
 
 DRAWN_VIDEO = 'detections.mp4'  # of a video, in the output folder
 _MOST_FRAMES = 480  # per second

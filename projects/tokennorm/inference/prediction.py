@@ -13,14 +13,14 @@ from typing import Any
 import cv2
 import numpy as np
 
-from tokennorm.console import over_last_line, say
-from tokennorm.drawing import color_of, draw
-from tokennorm.files import as_json, write_atomically
+from tokennorm.base.console import over_last_line, say
+from tokennorm.base.files import as_json, write_atomically
+from tokennorm.base.messages import UserError, did_you_mean, shorten
+from tokennorm.images.drawing import color_of, draw
 from tokennorm.inference.input_images import DRAWN_VIDEO, InputImages
 from tokennorm.inference.runtime import BaseDetector, Detections, ImageError
 from tokennorm.inference.threads import THREADS, in_threads
 from tokennorm.inference.tiles import detect_in_tiles, tile_corners
-from tokennorm.messages import UserError, did_you_mean, shorten
 
 OF_PREDICT = '.of_predict'  # a file in `labels`, which are not true labels then
 _LEAST = 0.05  # score; with lower ones detectors fill the number that they may give in any image

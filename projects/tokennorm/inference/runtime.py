@@ -1,6 +1,6 @@
 """Runs a detector that `tokennorm export` wrote. It needs Python 3.10, numpy, OpenCV and onnxruntime only.
 
-Copy this file and `tokennorm/pixels.py` into a service:
+Copy this file and `tokennorm/images/pixels.py` into a service:
 
     from runtime import ExportedDetector
 
@@ -26,7 +26,7 @@ import cv2
 import numpy as np
 
 try:
-    from tokennorm.pixels import ImageError, as_pixels
+    from tokennorm.images.pixels import ImageError, as_pixels
 except ImportError:  # both files are copied into a service
     from pixels import ImageError, as_pixels
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from tokennorm.cores import available_cores
+from tokennorm.base.cores import available_cores
 
 THREADS = min(4, available_cores())
 Item = TypeVar('Item')

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokennorm.base.messages import UserError
 from tokennorm.inference.runtime import BaseDetector, Detections
-from tokennorm.messages import UserError
 
 MOST_TILES, LEAST_STEP = 10_000, 0.05  # per image; of a tile's side
 _SAME_OBJECT = 0.5  # overlap, as a fraction of the smaller of two detections, above which they are one object

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from tokennorm.base.messages import UserError
 from tokennorm.inference.runtime import Detections
-from tokennorm.messages import UserError
 
 UNTRACKED = -1
 

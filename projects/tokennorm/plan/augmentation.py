@@ -2,7 +2,7 @@
 
 from mmengine.config import Config
 
-from tokennorm.messages import UserError
+from tokennorm.base.messages import UserError
 from tokennorm.plan.image_size import test_scale
 from tokennorm.registry import type_name
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from mmengine.config import Config
 
+from tokennorm.base.messages import shorten
+from tokennorm.base.ranks import print_once
 from tokennorm.config.reading import check_options, merge_options
-from tokennorm.messages import shorten
-from tokennorm.ranks import print_once
 
 _ABSENT = object()
 _MOST_SHOWN = 2  # entries in a line

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from mmengine.config import Config
 
+from tokennorm.base.messages import UserError, user_errors
+from tokennorm.base.ranks import is_first_process, print_once
 from tokennorm.config.reading import drop_variables
 from tokennorm.config.tree import evaluators, innermost_datasets, is_classifier, loaders, set_num_classes, walk
 from tokennorm.datasets.coco.entries import original_id
@@ -18,11 +20,9 @@ from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.datasets.image_folder import ImageSplit, find_image_folder
 from tokennorm.datasets.splits import SPLITS, CocoSplit
 from tokennorm.findings import collected, current, reports
-from tokennorm.messages import UserError, user_errors
 from tokennorm.plan.anchor_fit import MATCH, anchor_fit
 from tokennorm.plan.changes import Plan, Rank
 from tokennorm.plan.image_size import fitting_size, set_image_size, short_side
-from tokennorm.ranks import is_first_process, print_once
 from tokennorm.registry import type_name
 
 _HINT = 'use a config of this model for detection on COCO, such as mmdet has'

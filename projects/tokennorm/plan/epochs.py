@@ -6,8 +6,8 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.registry import HOOKS
 
+from tokennorm.base.messages import UserError
 from tokennorm.config.tree import walk
-from tokennorm.messages import UserError
 from tokennorm.registry import arguments_of
 
 _PLACES = ('train_cfg', 'custom_hooks', 'default_hooks', 'model')

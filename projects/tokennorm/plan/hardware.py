@@ -6,9 +6,9 @@ import torch
 from mmengine.config import Config
 from mmengine.device import get_device
 
+from tokennorm.base.cores import available_cores
+from tokennorm.base.messages import UserError
 from tokennorm.config.tree import is_classifier, loaders
-from tokennorm.cores import available_cores
-from tokennorm.messages import UserError
 from tokennorm.registry import type_name
 
 DTYPES = dict(bf16='bfloat16', fp16='float16')

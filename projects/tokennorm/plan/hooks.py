@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from mmengine.config import Config
 
+from tokennorm.base.messages import UserError
 from tokennorm.config.tree import evaluators, is_classifier
 from tokennorm.evaluation.average_precision import COCO_AP, COCO_AR
-from tokennorm.messages import UserError
 from tokennorm.registry import type_name
 
 KEPT_CHECKPOINTS = 2  # besides the best one

@@ -8,8 +8,8 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.registry import MODELS, TRANSFORMS
 
+from tokennorm.base.messages import UserError
 from tokennorm.config.tree import walk
-from tokennorm.messages import UserError
 from tokennorm.registry import arguments_of, type_name
 
 MOST_ENLARGED = 2  # small images are enlarged by this factor at most

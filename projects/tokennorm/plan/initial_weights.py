@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from tokennorm.base.messages import UserError
 from tokennorm.checkpoints.finding import PACKAGED
+from tokennorm.checkpoints.published import published_detector
 from tokennorm.checkpoints.reading import Checkpoint, describe_entries
 from tokennorm.config.tree import walk
-from tokennorm.messages import UserError
 from tokennorm.plan.changes import Plan
 from tokennorm.plan.options import TrainOptions
-from tokennorm.published import published_detector
 
 _WEIGHTS = ('load_from', 'model.backbone.init_cfg')  # of `--cfg-options`: they replace the default of `--init`
 # Entries of a backbone that decide which weights fit it.

@@ -13,9 +13,9 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
+from tokennorm.base.files import in_home
+from tokennorm.base.messages import UserError, did_you_mean
 from tokennorm.config.paths import config as config_path
-from tokennorm.files import in_home
-from tokennorm.messages import UserError, did_you_mean
 
 _BACKENDS = ('Tensorboard', 'Wandb', 'MLflow', 'ClearML', 'Neptune', 'DVCLive', 'Aim')
 LOGGERS = {name.lower(): f'{name}VisBackend' for name in _BACKENDS}  # of mmengine, by the name that pip installs

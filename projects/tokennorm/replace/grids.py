@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.utils import _pair
 from torch.utils._pytree import tree_leaves
 
-from tokennorm.padding import image_sizes_of
+from tokennorm.images.padding import image_sizes_of
 from tokennorm.replace.masks import MASKS, OF_DECODERS, Mask, lengths_of, mask_arguments_of
 
 
@@ -110,7 +110,7 @@ class GridRecord:
     def valid(self, grid: tuple[int, int], batch: int) -> Tensor | None:
         """The part of each image's grid that is image and not padding, int (B, 2); None if all is, or if unknown.
 
-        Sizes noted on the batch (`tokennorm.padding`) are scaled to the grid and rounded down.
+        Sizes noted on the batch (`tokennorm.images.padding`) are scaled to the grid and rounded down.
         """
         if self.image_sizes is None or self.image is None or not self.is_current() or not _same(self.batch, batch):
             return None

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.utils import _pair
 
-from tokennorm.padding import ImageArea
+from tokennorm.images.padding import ImageArea
 
 LARGEST_STRIDE = 32  # of backbones: sides of images are multiples of it
 CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)

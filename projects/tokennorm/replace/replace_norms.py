@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from tokennorm.builder import build_norm
-from tokennorm.messages import shorten
+from tokennorm.base.messages import shorten
+from tokennorm.registry.building import build_norm
 from tokennorm.replace.grid_norm_adapter import Grid, GridNormAdapter, affine_of, shape_of
 from tokennorm.replace.grids import GridRecord
 

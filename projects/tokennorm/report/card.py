@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokennorm.files import write_atomically
-from tokennorm.messages import shorten
+from tokennorm.base.files import write_atomically
+from tokennorm.base.messages import shorten
 from tokennorm.version import __version__
 
 _MARK = '<!-- tokennorm: card of {} -->'

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tokennorm.base.messages import UserError
 from tokennorm.evaluation.analysis import select_categories
 from tokennorm.evaluation.results import CocoResults
-from tokennorm.messages import UserError
 from tokennorm.report import figures
 from tokennorm.report.page import (
     IOU_TYPES,

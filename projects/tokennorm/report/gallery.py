@@ -14,8 +14,8 @@ from pycocotools import mask as run_lengths
 
 from tokennorm.datasets.coco.masks import draw_mask
 from tokennorm.datasets.image_files import read_image
-from tokennorm.drawing import draw
 from tokennorm.evaluation.analysis import Evaluation, ImageErrors
+from tokennorm.images.drawing import draw
 
 LONG_SIDE = 640  # pixels of an embedded image
 TEXT, LINE = 0.75, 4  # size of OpenCV's font, and pixels of a box: the page shows images at half their size

@@ -10,7 +10,7 @@ from mmengine.dist import is_main_process, master_only
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
-from tokennorm.messages import UserError
+from tokennorm.base.messages import UserError
 from tokennorm.registry import HOOKS
 from tokennorm.report.page import IOU_TYPES, Running, end_running, format_points, is_running, write_report
 

@@ -21,11 +21,11 @@ import torch
 from markupsafe import Markup
 from mmengine.config import Config
 
+from tokennorm.base.environment import FORKS, check_mmcv_ops, distributions_of, version_of
+from tokennorm.base.files import as_json, write_atomically
 from tokennorm.datasets.splits import SPLIT_WORDS
-from tokennorm.environment import FORKS, check_mmcv_ops, distributions_of, version_of
 from tokennorm.evaluation.analysis import TIDE, Evaluation, evaluate, select_categories
 from tokennorm.evaluation.results import CocoResults
-from tokennorm.files import as_json, write_atomically
 from tokennorm.plan.anchor_fit import anchor_fit
 from tokennorm.report import figures
 from tokennorm.report.gallery import Gallery

@@ -5,7 +5,7 @@ from mmengine.registry import init_default_scope
 from PIL import Image
 
 from tokennorm.datasets.coco.dataset import CocoDataset
-from tokennorm.pixels import read_image
+from tokennorm.images.pixels import read_image
 
 DEPTH = np.full((16, 24), 990, np.uint16)
 

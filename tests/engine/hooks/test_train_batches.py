@@ -13,10 +13,10 @@ from mmpretrain.structures import DataSample
 
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, options
-from tokennorm.drawing import color_of
 from tokennorm.engine.hooks import train_batches
 from tokennorm.engine.hooks.progress import ProgressHook
 from tokennorm.engine.hooks.train_batches import draw_batch, undo_normalization
+from tokennorm.images.drawing import color_of
 from tokennorm.report.hook import ReportHook
 from tokennorm.report.scalars import read_scalars
 

@@ -8,8 +8,8 @@ import torch
 from mmengine.optim import build_optim_wrapper
 from mmengine.optim.scheduler import CosineAnnealingLR, LinearLR, MultiStepLR, ReduceOnPlateauParamScheduler
 
+from tokennorm.base.messages import UserError
 from tokennorm.engine.resume.schedule import use_settings_of_run
-from tokennorm.messages import UserError
 
 LENGTH = 5  # iterations per epoch
 

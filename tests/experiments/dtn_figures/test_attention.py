@@ -19,7 +19,7 @@ from tests.helpers.weights import redraw
 from tokennorm.backbones import PVT, PVTv2, Swin, TimmBackbone, ViT
 from tokennorm.backbones.pvt import SpatialReductionAttention
 from tokennorm.backbones.pvt_v2 import LinearSpatialReductionAttention
-from tokennorm.padding import note_image_sizes
+from tokennorm.images.padding import note_image_sizes
 
 NAN = math.nan
 PYRAMID = dict(embed_dims=(16, 32), depths=(1, 2), num_heads=(1, 2), mlp_ratios=(2, 2))

@@ -14,7 +14,7 @@ from experiments.dtn_figures.run import main
 from tests.helpers.cases import fast_first
 from tests.helpers.scalars import write_scalars
 from tokennorm.backbones.pvt import SpatialReductionAttention
-from tokennorm.padding import image_sizes_of
+from tokennorm.images.padding import image_sizes_of
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = ROOT / 'configs' / 'demo'

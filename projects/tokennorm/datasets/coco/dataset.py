@@ -8,12 +8,12 @@ from mmcv.transforms import LoadImageFromFile
 from mmdet.datasets import CocoDataset as MMDetCocoDataset
 from mmengine import fileio
 
-from tokennorm.pixels import decode
+from tokennorm.images.pixels import decode
 from tokennorm.registry import DATASETS, type_name
 
 
 class _LoadImage(LoadImageFromFile):
-    """mmcv's, with `tokennorm.pixels` as its decoder."""
+    """mmcv's, with `tokennorm.images.pixels` as its decoder."""
 
     def transform(self, results: dict[str, Any]) -> dict[str, Any]:
         image = decode(fileio.get(results['img_path'], backend_args=self.backend_args))

@@ -8,6 +8,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from tokennorm.base.messages import shorten
+from tokennorm.base.process import without_collection
 from tokennorm.datasets.coco.entries import Content
 from tokennorm.datasets.coco.file_names import find_files
 from tokennorm.datasets.cvat import is_cvat, read_cvat, subsets_in
@@ -15,8 +17,6 @@ from tokennorm.datasets.image_files import list_files
 from tokennorm.datasets.splits import SPLIT_WORDS, SPLITS, ReadSplit, splits_in, words_in
 from tokennorm.datasets.unread import CONVERTERS, OtherFormatError, check_known
 from tokennorm.findings import reports
-from tokennorm.messages import shorten
-from tokennorm.process import without_collection
 
 _PLAIN_WORDS = {'instances', 'annotations', 'annotation', 'coco', 'labels', 'dataset', 'data'}  # name no split
 

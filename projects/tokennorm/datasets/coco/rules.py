@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from tokennorm.base.messages import did_you_mean
 from tokennorm.datasets.coco.columns import Columns
 from tokennorm.findings import reports
-from tokennorm.messages import did_you_mean
 
 NARROWEST = 100  # long side over short side; the shortest side of the smallest training size is then 1 pixel
 

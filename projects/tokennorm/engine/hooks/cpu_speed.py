@@ -19,8 +19,8 @@ from torch.nn.utils.fusion import fuse_conv_bn_weights
 from torch.optim import Optimizer
 
 from tokennorm.backbones.base import Backbone
+from tokennorm.base.environment import check_mmcv_ops
 from tokennorm.engine.distributed import unwrapped
-from tokennorm.environment import check_mmcv_ops
 
 
 class CPUSpeedHook(Hook):

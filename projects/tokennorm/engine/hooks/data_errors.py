@@ -6,8 +6,8 @@ from typing import Any
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 
+from tokennorm.base.messages import UserError
 from tokennorm.config.tree import innermost_datasets
-from tokennorm.messages import UserError
 from tokennorm.registry import HOOKS
 
 

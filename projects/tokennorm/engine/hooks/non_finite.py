@@ -12,7 +12,7 @@ from mmengine.runner import Runner
 from mmengine.structures import BaseDataElement
 from mmengine.utils import apply_to
 
-from tokennorm.messages import UserError, shorten
+from tokennorm.base.messages import UserError, shorten
 from tokennorm.registry import HOOKS
 
 

@@ -16,7 +16,7 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from tokennorm.environment import FORKS
+from tokennorm.base.environment import FORKS
 from tokennorm.registry import HOOKS
 
 WINDOW = 50  # iterations over which the loss of the bar is averaged

@@ -10,11 +10,11 @@ from mmengine.dist import get_world_size
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
+from tokennorm.base.cores import OtherPrograms, chosen_threads, logical_cores
+from tokennorm.base.environment import check_mmcv_ops
 from tokennorm.checkpoints.reading import common_meta
 from tokennorm.config.tree import evaluators, innermost_datasets
-from tokennorm.cores import OtherPrograms, chosen_threads, logical_cores
 from tokennorm.engine.resume.schedule import follows_command
-from tokennorm.environment import check_mmcv_ops
 from tokennorm.plan.schedule import every, images_per_step
 from tokennorm.registry import type_name
 

@@ -12,11 +12,11 @@ from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import Tensor, nn
 
+from tokennorm.base.files import write_atomically
 from tokennorm.checkpoints.reading import common_meta
 from tokennorm.datasets.drawing import draw_resized, tile
-from tokennorm.drawing import color_of
 from tokennorm.engine.distributed import unwrapped
-from tokennorm.files import write_atomically
+from tokennorm.images.drawing import color_of
 from tokennorm.registry import HOOKS
 
 FILE = 'train_batches.jpg'

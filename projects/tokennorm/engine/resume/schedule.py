@@ -8,8 +8,8 @@ from typing import Any
 from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 
+from tokennorm.base.process import without_warnings
 from tokennorm.findings import refuse
-from tokennorm.process import without_warnings
 
 
 def follows_command(runner: Runner) -> bool:

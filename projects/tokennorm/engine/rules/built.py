@@ -11,11 +11,11 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.runner import Runner
 from torch import nn
 
+from tokennorm.base.process import muted
 from tokennorm.checkpoints import Checkpoint
 from tokennorm.config.noting import Noting
 from tokennorm.engine.distributed import unwrapped
 from tokennorm.findings import current, reports
-from tokennorm.process import muted
 
 # Of a config for --data; of any config before it is built; of what was built, its samples and its loops; of a
 # checkpoint; of the schedule that was fitted to training; of a detector that is exported.

@@ -10,12 +10,12 @@ from mmdet.datasets import CocoDataset
 from mmdet.registry import DATASETS
 from mmengine.fileio import list_from_file
 
+from tokennorm.base.messages import shorten
 from tokennorm.config.tree import evaluators, innermost_datasets
 from tokennorm.datasets.coco.folder import read_coco_file
 from tokennorm.engine.resume.random_state import preserved_generators
 from tokennorm.engine.rules.built import Built, Lines, rule
 from tokennorm.findings import refuse
-from tokennorm.messages import shorten
 from tokennorm.registry import type_name
 
 MOST_TRIED, MOST_LOOKED_AT = 16, 1000  # samples, of which a crop may lose the objects; images

@@ -9,11 +9,11 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tokennorm.backbones.base import Backbone
+from tokennorm.base.messages import shorten
 from tokennorm.checkpoints.class_rows import rows_by_name
 from tokennorm.checkpoints.reading import common_meta
 from tokennorm.config.tree import walk
 from tokennorm.engine.rules.built import Built, Lines, rule
-from tokennorm.messages import shorten
 from tokennorm.norms.layer_norm import GridNorm
 
 MOST_LOST = 0.1  # a score threshold that costs hardly any AP

@@ -6,11 +6,11 @@ from typing import Any
 from mmdet.evaluation import CocoMetric as MMDetCocoMetric
 from mmengine.runner import ValLoop
 
+from tokennorm.base.messages import did_you_mean
 from tokennorm.checkpoints.reading import common_meta
 from tokennorm.config.noting import Noting
 from tokennorm.engine.rules.built import Built, Lines, rule
 from tokennorm.evaluation.coco_metric import CocoMetric
-from tokennorm.messages import did_you_mean
 from tokennorm.plan.hooks import coco_metrics
 from tokennorm.plan.schedule import is_warm_up
 from tokennorm.registry import type_name

@@ -72,7 +72,7 @@ def cached_library(name: str) -> Path:
     """
     from filelock import FileLock  # which torch requires
 
-    from tokennorm.files import cache_directory
+    from tokennorm.base.files import cache_directory
 
     compiler, flags = find_compiler(), instruction_sets()[name]
     version = subprocess.run([*compiler, '--version'], capture_output=True, timeout=60).stdout

@@ -1,0 +1,1 @@
+"""What every module may import: messages, files, console, ranks, environment."""

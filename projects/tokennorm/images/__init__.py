@@ -1,0 +1,1 @@
+"""Decoding, drawing and padding of images."""

@@ -1,0 +1,1 @@
+"""Parts of models that are registered for OpenMMLab: necks, detectors, data preprocessors, optimizers."""

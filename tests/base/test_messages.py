@@ -1,0 +1,36 @@
+"""Messages: the nearest name, shortened lists, and errors in one line."""
+
+import pytest
+
+from tokennorm.base.messages import UserError, did_you_mean, shorten, user_errors
+
+
+@pytest.mark.parametrize(
+    ('name', 'known', 'hint'),
+    [
+        ('DNT', ['DNA', 'DTN', 'DN'], ' (did you mean DTN?)'),  # an anagram, although others are as near
+        ('retinanet', ['retinanets', 'fcos'], ' (did you mean retinanets?)'),
+        ('layer_norm', ['LN', 'DTN'], ''),
+        (5, ['4', '5'], ' (did you mean 5?)'),
+    ],
+)
+def test_the_nearest_name(name, known, hint):
+    assert did_you_mean(name, known) == hint
+
+
+def test_lists_are_shortened():
+    names = [f'n{i}' for i in range(10)]
+    assert shorten(names[:8]) == 'n0, n1, n2, n3, n4, n5, n6, n7'
+    assert shorten(names) == 'n0, n1, n2, n3, n4, n5, n6, n7 and 2 more'
+    assert shorten(names, 1) == 'n0 and 9 more'
+    assert shorten([]) == ''
+
+
+def test_errors_of_these_kinds_become_user_errors():
+    with pytest.raises(UserError, match=r'^--data: no such folder$') as found, user_errors(OSError, where='--data: '):
+        raise OSError('no such folder')
+    assert isinstance(found.value.__cause__, OSError)
+    for error in (UserError('as it is'), BrokenPipeError('closed'), KeyError('fault')):
+        with pytest.raises(type(error)) as found, user_errors(OSError, where='--data: '):
+            raise error
+        assert found.value is error
