@@ -1,11 +1,17 @@
-"""Training runs in processes of their own."""
+"""Tests in processes of their own, forked from one that has imported torch, mmengine and mmdet once per worker."""
 
 import gc
 import os
 
+import pytest
 import torch
 from torch import distributed as torch_dist
 from torch import multiprocessing
+
+# What the tests and, when it builds a runner, mmengine import.
+PRELOADED = ('tests.helpers.toy_training', 'tokennorm.engine', 'torchvision', 'mmdet.evaluation', 'experiments.shapes')
+multiprocessing.set_forkserver_preload([__name__, *PRELOADED])
+one_server = pytest.mark.xdist_group('forks')  # for tests that use it: one worker has it then
 
 
 def start(rank, folder):
@@ -20,6 +26,6 @@ def end():
     torch_dist.destroy_process_group()
 
 
-def in_two_processes(function, folder):
-    """Forks of a process that has imported this module only: autograd does not run in a fork of one that has run it."""
-    multiprocessing.start_processes(function, args=(str(folder),), nprocs=2, start_method='forkserver')
+def in_processes(function, folder, number=2):
+    """Forks of a process that has only imported: autograd does not run in a fork of one that has run it."""
+    multiprocessing.start_processes(function, args=(str(folder),), nprocs=number, start_method='forkserver')
