@@ -117,7 +117,7 @@ def check_one_writer(work_dir):
 
 
 def threads_of_the_group():
-    return [t for t in os.listdir('/proc/self/task') if 'gloo' in Path(f'/proc/self/task/{t}/comm').read_text()]
+    return [t for t in os.listdir('/proc/self/task') if 'gloo' in Path(f'/proc/self/task/{t}/comm').read_text('utf-8')]
 
 
 class OneLayer(BaseModel):
@@ -131,9 +131,7 @@ class OneLayer(BaseModel):
 
 def begin_and_end(rank, folder):
     """In a process of its own."""
-    os.environ.update(
-        RANK='0', WORLD_SIZE='1', MASTER_ADDR='127.0.0.1', MASTER_PORT='29613', CUDA_VISIBLE_DEVICES=''
-    )
+    os.environ.update(RANK='0', WORLD_SIZE='1', MASTER_ADDR='127.0.0.1', MASTER_PORT='29613', CUDA_VISIBLE_DEVICES='')
     start_cpu_processes(Config(dict(launcher='pytorch')))
     runner = SimpleNamespace(model=MMDistributedDataParallel(OneLayer()))
     runner.model(torch.ones(1, 2)).sum().backward()

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.helpers.cases import slow
 from tests.helpers.exporting import CLASSES, build, config, write
 from tests.helpers.handmade_onnx import add_metadata
 from tokennorm.export.writing import write_openvino
@@ -59,8 +60,9 @@ def run(suffix, folder, monkeypatch):
     return values['boxes'], values['scores'][keep], [values['classes'][i] for i in values['labels'][keep]]
 
 
-@pytest.mark.parametrize('color', ['RGB', 'BGR'])
-@pytest.mark.parametrize('suffix', SNIPPETS)
+@pytest.mark.parametrize(
+    ('suffix', 'color'), [('.onnx', 'RGB'), ('.onnx', 'BGR'), ('.xml', 'RGB'), slow('.xml', 'BGR')]
+)
 def test_snippets_prepare_images_as_the_runtime(suffix, color, tmp_path, monkeypatch, capsys):
     path = write_means(tmp_path / 'detector.onnx', color=color)
     if suffix == '.xml':
