@@ -41,7 +41,7 @@ originals: env
 	UV_PROJECT_ENVIRONMENT="$(VENV)-originals" UV_PYTHON="$(VENV_PYTHON)" "$(VENV)/bin/uv" sync --frozen \
 	    --no-default-groups --group originals --group tests --group export --no-install-package onedl-mmsegmentation
 	"$(VENV)-originals/bin/python" -m tokennorm.cli.check_env
-	"$(VENV)-originals/bin/python" -m pytest -n auto --dist worksteal -m 'not gpu' $(ORIGINALS)
+	"$(VENV)-originals/bin/python" -m pytest -n auto --dist loadgroup -m 'not gpu' $(ORIGINALS)
 
 peers: env
 	"$(VENV_PYTHON)" tests/peers/run.py
@@ -53,7 +53,7 @@ style: env
 	"$(VENV_PYTHON)" -m mypy
 
 lint: style
-	"$(VENV_PYTHON)" -m pytest --durations=0 --durations-min=5 tests/repository
+	"$(VENV_PYTHON)" -m pytest -n auto --dist loadfile tests/repository
 
 docs: env
 	"$(VENV_PYTHON)" -m pip install --quiet --requirement requirements/docs.txt

@@ -264,7 +264,7 @@ def test_tags_of_whole_images_are_not_classes(root):
     splits, found = judge(root)
     assert [one['name'] for one in splits['train'].content['categories']] == ['cat']
     assert objects(splits['val'])['4.png'] == (96, 64, ('cat', 10, 10, 20, 20, 400))
-    assert set(codes(found)) == {'no-mask'}
+    assert 'no-mask' in codes(found)
     (root / 'train' / 'annotations.xml').write_text('<annotations><image><polygon points="1,x"/></image></annotations>')
     with pytest.raises(Refusal, match=r"annotations.xml cannot be read: could not convert string to float: 'x'"):
         judge(root)
