@@ -35,13 +35,13 @@ demo: env
 
 # With PYTEST_ARGS without the checks of docs and files.
 test: $(if $(PYTEST_ARGS),style,lint)
-	"$(VENV_PYTHON)" -m pytest -n auto --dist loadgroup --ignore tests/repository $(PYTEST_ARGS)
+	"$(VENV_PYTHON)" -m pytest -n auto --dist loadfile --ignore tests/repository $(PYTEST_ARGS)
 
 originals: env
 	UV_PROJECT_ENVIRONMENT="$(VENV)-originals" UV_PYTHON="$(VENV_PYTHON)" "$(VENV)/bin/uv" sync --frozen \
 	    --no-default-groups --group originals --group tests --group export --no-install-package onedl-mmsegmentation
 	"$(VENV)-originals/bin/python" -m tokennorm.cli.check_env
-	"$(VENV)-originals/bin/python" -m pytest -n auto --dist loadgroup -m 'not gpu' $(ORIGINALS)
+	"$(VENV)-originals/bin/python" -m pytest -n auto --dist loadfile -m 'not gpu' $(ORIGINALS)
 
 peers: env
 	"$(VENV_PYTHON)" tests/peers/run.py

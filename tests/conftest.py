@@ -29,14 +29,6 @@ SLOW = 6  # seconds of processor time; two to three times what the slowest test 
 PUBLISHED_CASES = Path(__file__).resolve().parents[2] / 'shared' / 'fixtures'
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """With `--dist loadgroup` one process makes what several tests share, and runs these."""
-    for item in items:
-        for shared in {'demo_trained', 'exported'}.intersection(item.fixturenames):
-            item.add_marker(pytest.mark.xdist_group(shared))
-
-
 def processor_time():
     """Seconds of this process and of those that it started and that have ended."""
     return sum(os.times()[:4])

@@ -15,7 +15,7 @@ from mmengine.model import BaseModel, MMDistributedDataParallel
 
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.compare import assert_near
-from tests.helpers.processes import in_processes, one_server
+from tests.helpers.processes import in_processes
 from tokennorm.engine.distributed import end_together, start_cpu_processes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -141,7 +141,6 @@ def begin_and_end(rank, folder):
     assert isinstance(runner.model, OneLayer)
 
 
-@one_server
 @pytest.mark.skipif(sys.platform != 'linux', reason='reads /proc')
 def test_no_thread_of_the_group_is_left_at_the_end(tmp_path):
     """One that is left may abort the end of Python."""

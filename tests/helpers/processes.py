@@ -3,7 +3,6 @@
 import gc
 import os
 
-import pytest
 import torch
 from torch import distributed as torch_dist
 from torch import multiprocessing
@@ -11,7 +10,6 @@ from torch import multiprocessing
 # What the tests and, when it builds a runner, mmengine import.
 PRELOADED = ('tests.helpers.toy_training', 'tokennorm.engine', 'torchvision', 'mmdet.evaluation', 'experiments.shapes')
 multiprocessing.set_forkserver_preload([__name__, *PRELOADED])
-one_server = pytest.mark.xdist_group('forks')  # for tests that use it: one worker has it then
 
 
 def start(rank, folder):

@@ -6,13 +6,11 @@ import pytest
 import torch
 from torch import distributed as torch_dist
 
-from tests.helpers.processes import end, in_processes, one_server, start
+from tests.helpers.processes import end, in_processes, start
 from tests.helpers.toy_training import EPOCHS, ToyModel, train
 from tokennorm.engine.distributed import start_cpu_processes
 from tokennorm.engine.hooks.non_finite import NonFiniteError
 from tokennorm.engine.resume.training_state import _gradients
-
-pytestmark = one_server
 
 
 def distribute(cfg):
