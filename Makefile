@@ -12,11 +12,11 @@ ORIGINALS = $(filter-out %/test_compile.py %/test_replaced_norms.py, $(wildcard 
     tests/stories/test_killed.py::test_a_training_that_is_killed_again_and_again \
     projects/mmcv_ops/tests/test_names.py projects/mmcv_ops/tests/test_compiled_values.py
 
-.PHONY: help env demo test originals peers lint docs dist
+.PHONY: help env demo test originals peers style lint docs dist
 
 help:
 	@echo 'make demo           set up and train the demo detector on the CPU (CONTROL=1: its LayerNorm control)'
-	@echo 'make test           set up, then run make lint and the fast tests (PYTEST_ARGS="-k dtn": some of them)'
+	@echo 'make test           set up, then run make lint and the fast tests (PYTEST_ARGS="-k dtn": some, after ruff and mypy)'
 	@echo 'make originals      a smoke test on the originals of the OpenMMLab packages, in $(VENV)-originals'
 	@echo "make peers          timm's own tests on models with DTN; fails on a difference that tests/peers/expected.txt has not"
 	@echo 'make lint           set up and run ruff, import-linter, mypy and the checks of docs and files in tests/repository'
@@ -33,24 +33,27 @@ env:
 demo: env
 	"$(VENV_PYTHON)" tools/demo.py $(if $(CONTROL),--control)
 
-test: lint
-	"$(VENV_PYTHON)" -m pytest -n auto --dist worksteal --ignore tests/repository $(PYTEST_ARGS)
+# With PYTEST_ARGS without the checks of docs and files.
+test: $(if $(PYTEST_ARGS),style,lint)
+	"$(VENV_PYTHON)" -m pytest -n auto --dist loadfile --ignore tests/repository $(PYTEST_ARGS)
 
 originals: env
 	UV_PROJECT_ENVIRONMENT="$(VENV)-originals" UV_PYTHON="$(VENV_PYTHON)" "$(VENV)/bin/uv" sync --frozen \
 	    --no-default-groups --group originals --group tests --group export --no-install-package onedl-mmsegmentation
 	"$(VENV)-originals/bin/python" -m tokennorm.cli.check_env
-	"$(VENV)-originals/bin/python" -m pytest -n auto --dist worksteal -m 'not gpu' $(ORIGINALS)
+	"$(VENV)-originals/bin/python" -m pytest -n auto --dist loadfile -m 'not gpu' $(ORIGINALS)
 
 peers: env
 	"$(VENV_PYTHON)" tests/peers/run.py
 
-lint: env
+style: env
 	"$(VENV_PYTHON)" -m ruff check .
 	"$(VENV_PYTHON)" -m ruff format --check .
 	"$(VENV)/bin/lint-imports"
 	"$(VENV_PYTHON)" -m mypy
-	"$(VENV_PYTHON)" -m pytest --durations=0 --durations-min=5 tests/repository
+
+lint: style
+	"$(VENV_PYTHON)" -m pytest -n auto --dist loadfile tests/repository
 
 docs: env
 	"$(VENV_PYTHON)" -m pip install --quiet --requirement requirements/docs.txt

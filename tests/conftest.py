@@ -1,4 +1,7 @@
-"""Shared fixtures: seeds, threads, tolerances, and the optional numeric cases next to the repository."""
+"""Shared fixtures: seeds, threads, trained and exported detectors, and the optional cases next to the repository.
+
+Nothing here imports torch or mmdet before a test asks for it: rooms that need neither start in a second.
+"""
 
 import functools
 import gc
@@ -13,18 +16,37 @@ os.environ['OMP_NUM_THREADS'] = '1'
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-if not torch.cuda.is_available():
+from tests.helpers.trained import without_report  # noqa: F401 - a fixture
+
+if os.environ.get('CUDA_VISIBLE_DEVICES') == '' or not (Path('/dev/nvidia0').exists() or Path('/dev/dxg').exists()):
     # Triton's kernels run in its interpreter then, which has to be known before anything imports Triton.
     os.environ.setdefault('TRITON_INTERPRET', '1')
 
-from tests.helpers.report import report  # noqa: F401 - a fixture
-from tests.helpers.trained import without_report  # noqa: F401 - a fixture
-
 sys.path.append(str(Path(__file__).resolve().parents[1] / 'tools'))  # which Python does for a program there
+SLOW = 6  # seconds of processor time; two to three times what the slowest test takes, for slower machines
 PUBLISHED_CASES = Path(__file__).resolve().parents[2] / 'shared' / 'fixtures'
+
+
+def processor_time():
+    """Seconds of this process and of those that it started and that have ended."""
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Fails a test that is slow without the mark. Among few tests the first one pays for imports, and none fails."""
+    before = processor_time()
+    result = yield
+    taken = processor_time() - before
+    if taken > SLOW and item.session.testscollected > 500 and not item.get_closest_marker('slow'):
+        pytest.fail(
+            f'{taken:.1f} s of processor time, and a test without the mark slow has {SLOW} s (SLOW in '
+            'tests/conftest.py): make it cheaper, or mark it and leave a fast test of its kind',
+            pytrace=False,
+        )
+    return result
 
 
 @functools.cache
@@ -48,6 +70,9 @@ def skip_without_compiler(request):
 @pytest.fixture(scope='session', autouse=True)
 def metafiles_are_read_once():
     """mmengine parses every metafile of mmdet, 408 files, once per `mmdet::` config."""
+    if 'mmengine' not in sys.modules:  # a room that needs none
+        yield
+        return
     import mmengine.config.utils
 
     with pytest.MonkeyPatch.context() as patch:
@@ -70,7 +95,8 @@ def quick_workers(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def seed():
-    torch.manual_seed(0)
+    if 'torch' in sys.modules:
+        sys.modules['torch'].manual_seed(0)
 
 
 @pytest.fixture(autouse=True)
@@ -140,6 +166,8 @@ def demo_trained(demo_data, tmp_path_factory):
 @pytest.fixture(scope='session')
 def exported(tmp_path_factory):
     """RetinaNet with one feature map, and its ONNX file for one size: a graph for any size takes ten times as long."""
+    import torch
+
     from tests.helpers.exporting import build, config, write
 
     logging.getLogger('torch.__trace').setLevel(logging.WARNING)  # pytest would format thousands of records
@@ -169,6 +197,8 @@ def kernel_calls(monkeypatch):
 @pytest.fixture
 def published_case():
     """Loads a numeric case of the published code, made outside this repository; skips where there is none."""
+
+    import torch
 
     def load(name):
         path = PUBLISHED_CASES / name

@@ -215,7 +215,8 @@ PARAMETERS = [
 
 
 @pytest.mark.parametrize(('cls', 'archs', 'out_type', 'millions'), PARAMETERS)
-def test_number_of_parameters_is_the_published_one(cls, archs, out_type, millions):
+def test_number_of_parameters_is_the_published_one(cls, archs, out_type, millions, monkeypatch):
+    monkeypatch.setattr(nn.init, 'trunc_normal_', lambda tensor, **_: tensor)  # slow, also without values
     assert archs.keys() - {'mini'} == millions.keys()
     for arch, expected in millions.items():
         with torch.device('meta'):

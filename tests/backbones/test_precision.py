@@ -9,6 +9,7 @@ from mmengine.registry import MODELS
 from torch import nn
 
 from tests.helpers.backbones import BACKBONES, build
+from tests.helpers.cases import slow
 from tests.helpers.pvt import ARCH
 from tests.helpers.samples import sample_with_two_objects
 from tokennorm.backbones import PVT, Swin, ViT
@@ -68,7 +69,7 @@ def test_off_it_is_left_to_the_caller(cls):
 
 @pytest.mark.parametrize(
     ('base', 'norm'),
-    [('retinanet/retinanet_r50_fpn_1x_coco.py', 'LN'), ('mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py', 'DTN')],
+    [slow('retinanet/retinanet_r50_fpn_1x_coco.py', 'LN'), ('mask_rcnn/mask-rcnn_r50_fpn_1x_coco.py', 'DTN')],
     ids=['retinanet', 'mask-rcnn'],
 )
 def test_detectors_train_on_a_backbone_of_bfloat16(base, norm):

@@ -47,7 +47,7 @@ def test_equals_timms_classifier_with_the_same_weights(size):
 @pytest.mark.parametrize(
     ('arch', 'name', 'size'),
     [
-        ('tiny', 'vit', (160, 288)),
+        slow('tiny', 'vit', (160, 288)),
         ('tiny', 'deit', (224, 224)),
         slow('tiny', 'vit', (224, 224)),
         slow('tiny', 'deit', (160, 288)),

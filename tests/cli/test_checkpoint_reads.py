@@ -24,7 +24,10 @@ def reads(monkeypatch):
 @pytest.mark.parametrize('command', ['predict', 'test', 'train --init', 'train --resume'])
 def test_a_checkpoint_is_read_once(command, demo_data, demo_trained, tmp_path, reads):
     best = 'best_coco_bbox_mAP_epoch_1.pth'
-    work_dir, more = ['--work-dir', str(tmp_path)], ['--cfg-options', *options(demo_data)]
+    work_dir, more = (
+        ['--work-dir', str(tmp_path)],
+        ['--cfg-options', *options(demo_data, **{'train_cfg.val_interval': 9})],
+    )
     if command == 'predict':
         images = str(demo_data / 'images' / 'val')
         tool('predict')([str(demo_trained), images, '--out', str(tmp_path), '--device', 'cpu'])
@@ -34,6 +37,5 @@ def test_a_checkpoint_is_read_once(command, demo_data, demo_trained, tmp_path, r
         tool('train')([CONFIG, '--init', str(demo_trained), *work_dir, *more])
     else:
         best = 'epoch_1.pth'
-        resumed = ['--cfg-options', *options(demo_data, **{'train_cfg.max_epochs': 2})]
-        tool('train')([CONFIG, '--resume', str(demo_trained / best), *work_dir, *resumed])
+        tool('train')([CONFIG, '--resume', str(demo_trained / best), *work_dir, *more])  # which is complete
     assert reads == [best]

@@ -117,7 +117,7 @@ def test_data_with_errors_is_not_trained_on(demo_data, tmp_path, capsys):
 def test_load_from_detector_needs_no_backbone_weights(demo_data, demo_trained, tmp_path, without_report):
     (checkpoint,) = demo_trained.glob('epoch_*.pth')
     start = {'model.backbone.init_cfg.type': 'Pretrained', 'model.backbone.init_cfg.checkpoint': 'none.pth'}
-    few = options(demo_data, load_from=str(checkpoint), **start)
+    few = options(demo_data, load_from=str(checkpoint), **start, **{'train_cfg.val_interval': 9})
     tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *few])
     assert (tmp_path / 'epoch_1.pth').is_file()
 

@@ -16,6 +16,7 @@ import tokennorm
 from experiments.shapes import CLASSES
 from tests.helpers.commands import as_dict, tool
 from tests.helpers.handmade_onnx import write_handmade
+from tests.helpers.scalars import logged
 from tests.helpers.trained import CONFIG, few, options
 from tokennorm.base.messages import UserError
 from tokennorm.commands.export import export
@@ -84,6 +85,7 @@ def two(tmp_path):
     return tmp_path / 'command', tmp_path / 'python'
 
 
+@pytest.mark.slow
 def test_train(demo_data, two, capfd, without_report):
     given = options(demo_data, **{'randomness.seed': 1})
     said = printed('train', [CONFIG, '--out', two[0], '--cfg-options', *given], capfd, two[0])
@@ -91,20 +93,30 @@ def test_train(demo_data, two, capfd, without_report):
     assert returned(result, two[1]) == said
     assert result.metrics['coco/bbox_mAP'] == said['metrics']['coco/bbox_mAP']
     assert (result.work_dir, result.checkpoint.parent) == (two[1], two[1])
-    with pytest.raises(tokennorm.base.messages.UserError, match='out and work_dir are the same option'):
+
+
+def test_train_into_one_new_folder(demo_trained):
+    with pytest.raises(UserError, match='out and work_dir are the same option'):
         tokennorm.train(CONFIG, out='a', work_dir='b')
-    with pytest.raises(tokennorm.base.messages.UserError, match='has checkpoints of an earlier training run'):
-        tokennorm.train(CONFIG, work_dir=two[1])
+    with pytest.raises(UserError, match='has checkpoints of an earlier training run'):
+        tokennorm.train(CONFIG, work_dir=demo_trained)
 
 
+def test_test_finds_what_the_training_found(demo_trained, tmp_path):
+    (validated,) = (entry for entry in logged(demo_trained) if 'coco/bbox_mAP' in entry)
+    result = tokennorm.test(demo_trained, out=tmp_path, cfg_options=as_dict(few()), report=True)
+    assert result.metrics.items() <= validated.items()
+    assert (result.as_dict(), result.report) == (result.metrics, tmp_path / 'report.html')
+    assert result.report.is_file()
+    assert f'coco/bbox_mAP, from 0 to 100: AP {100 * validated["coco/bbox_mAP"]:.1f}' in str(result)
+
+
+@pytest.mark.slow
 def test_test(demo_data, demo_trained, two, capfd):
     said = printed('test', [demo_trained, '--out', two[0], '--cfg-options', *few()], capfd)
     result = tokennorm.test(demo_trained, out=two[1], cfg_options=as_dict(few()), report=True)
     assert result.as_dict() == result.metrics == said
     assert 0 <= said['coco/bbox_mAP'] <= 1
-    assert result.report == two[1] / 'report.html'
-    assert result.report.is_file()
-    assert f'coco/bbox_mAP, from 0 to 100: AP {100 * said["coco/bbox_mAP"]:.1f}' in str(result)
     of_detector = tokennorm.Detector(demo_trained, device='cpu').test(demo_data, out=two[1])
     assert of_detector.metrics == pytest.approx(said, abs=1e-6)
     assert of_detector.checkpoint == result.checkpoint

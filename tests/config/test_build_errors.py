@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from tests.helpers.cases import fast_first
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, options
 from tokennorm.base.messages import UserError
@@ -32,12 +33,10 @@ MISTAKES = {
 }  # fmt: skip
 
 
-IN_FAST_TESTS = [*list(MISTAKES)[:4], 'optim_wrapper.optimizer.type=AdamV']
+FAST = 'model.backbone.arch=tinny', 'model.backbone.type=PVTv2', 'optim_wrapper.optimizer.type=AdamV'
 
 
-@pytest.mark.parametrize(
-    'mistake', [pytest.param(m, marks=() if m in IN_FAST_TESTS else pytest.mark.slow) for m in MISTAKES]
-)
+@pytest.mark.parametrize('mistake', fast_first(MISTAKES, *FAST))
 def test_mistakes_in_a_config(demo_data, tmp_path, mistake):
     with pytest.raises(SystemExit) as ended:
         tool('train')([CONFIG, '--work-dir', str(tmp_path), '--cfg-options', *options(demo_data), mistake])

@@ -5,10 +5,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from mmengine import Config
 
 from tokennorm.datasets.image_folder import find_image_folder
-from tokennorm.plan.data import limit_topk, use_image_folder
 
 CONFIGS = Path(__file__).resolve().parents[2] / 'configs'
 IMAGENET = CONFIGS / 'imagenet' / 'pvt-tiny-dtn_8xb128_in1k.py'
@@ -24,7 +22,23 @@ def make_folder(root, classes=('ant', 'bee', 'cat'), splits=('train', 'val'), im
     return root
 
 
-def test_a_config_takes_the_data_and_its_classes(tmp_path):
+@pytest.fixture
+def planned():
+    """A function that points the config of a classifier at a folder. Only here mmengine and torch are needed."""
+    from mmengine import Config
+
+    from tokennorm.plan.data import limit_topk, use_image_folder
+
+    def plan(splits, classes):
+        cfg = Config.fromfile(IMAGENET)
+        use_image_folder(cfg, splits)
+        limit_topk(cfg, classes)
+        return cfg
+
+    return plan
+
+
+def test_a_config_takes_the_data_and_its_classes(tmp_path, planned):
     root = make_folder(tmp_path / 'pets')
     (root / 'train' / 'ant' / 'notes.txt').write_text('no image')
     (root / 'train' / 'ant' / '._0.jpg').write_text('hidden')
@@ -33,25 +47,20 @@ def test_a_config_takes_the_data_and_its_classes(tmp_path):
     splits = find_image_folder(root)
     assert list(splits) == ['train', 'val']
     assert all(split.counts == dict(ant=2, bee=2, cat=2) for split in splits.values())
-    cfg = Config.fromfile(IMAGENET)
-    before = len(cfg.train_dataloader.dataset.pipeline)
-    use_image_folder(cfg, splits)
-    limit_topk(cfg, 3)
+    cfg = planned(splits, 3)
     assert cfg.model.head.num_classes == cfg.data_preprocessor.num_classes == 3
     for name, folder in (('train', 'train'), ('val', 'val'), ('test', 'val')):
         dataset = cfg[f'{name}_dataloader'].dataset
         assert (dataset.type, dataset.data_prefix) == ('CustomDataset', str(root / folder))
         assert dataset.metainfo.classes == ('ant', 'bee', 'cat')
         assert 'split' not in dataset
-    assert len(cfg.train_dataloader.dataset.pipeline) == before
+    assert len(cfg.train_dataloader.dataset.pipeline) == 6  # as in the config
     assert cfg.val_evaluator.topk == cfg.test_evaluator.topk == (1,)
 
 
-def test_five_classes_have_a_top_5_and_a_test_split_is_used(tmp_path):
+def test_five_classes_have_a_top_5_and_a_test_split_is_used(tmp_path, planned):
     root = make_folder(tmp_path, 'abcde', ('Train', 'Valid', 'test'))
-    cfg = Config.fromfile(IMAGENET)
-    use_image_folder(cfg, find_image_folder(root))
-    limit_topk(cfg, 5)
+    cfg = planned(find_image_folder(root), 5)
     assert cfg.val_evaluator.topk == (1, 5)
     assert cfg.val_dataloader.dataset.data_prefix == str(root / 'Valid')
     assert cfg.test_dataloader.dataset.data_prefix == str(root / 'test')

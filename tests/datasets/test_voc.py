@@ -74,8 +74,7 @@ def test_voc_of_other_programs(root, layout):
     splits, found = judge(root)
     expected = (20, 10, 20, 40) if layout == 'CVAT' else (10, 20, 40, 20)
     assert objects(splits['val'])['5.png'][2] == pytest.approx(('cat', *expected, 800))
-    of_cvat = {'rotated-box'} if layout == 'CVAT' else set()
-    assert set(codes(found, 'train')) == {'no-mask', *of_cvat}
+    assert ('rotated-box' in codes(found, 'train')) == (layout == 'CVAT')
 
 
 def test_lists_of_voc_elsewhere(root):
@@ -118,7 +117,7 @@ def test_voc_gives_the_same_objects_with_sorted_classes(coco, tmp_path, image_se
         for image in split.content['images']:
             image['file_name'] = image['file_name'].rpartition('/')[2].removeprefix(f'{name}_')
         assert_same_objects(split, expected[name])
-    assert codes(judge(tmp_path / 'voc')[1]) == []
+    assert 'no-mask' not in codes(judge(tmp_path / 'voc')[1])
 
 
 @pytest.mark.parametrize('difficult', ['1', 'True'])

@@ -6,12 +6,17 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from mmengine.config import Config
+from mmengine.model import BaseModel, MMDistributedDataParallel
 
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.compare import assert_near
+from tests.helpers.processes import in_processes
+from tokennorm.engine.distributed import end_together, start_cpu_processes
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = ROOT / 'configs' / 'demo' / 'retinanet_pvt-mini-dtn-dpn_fpn_shapes.py'
@@ -111,20 +116,11 @@ def check_one_writer(work_dir):
     assert [path.name for path in work_dir.glob('epoch_*')] == ['epoch_1.pth']
 
 
-ENDS = """
-import os
-from types import SimpleNamespace
-
-import torch
-from mmengine.config import Config
-from mmengine.model import BaseModel, MMDistributedDataParallel
-
-from tokennorm.engine.distributed import end_together, start_cpu_processes
-
 def threads_of_the_group():
-    return [t for t in os.listdir('/proc/self/task') if 'gloo' in open(f'/proc/self/task/{t}/comm').read()]
+    return [t for t in os.listdir('/proc/self/task') if 'gloo' in Path(f'/proc/self/task/{t}/comm').read_text('utf-8')]
 
-class Model(BaseModel):
+
+class OneLayer(BaseModel):
     def __init__(self):
         super().__init__()
         self.fc = torch.nn.Linear(2, 2)
@@ -132,22 +128,23 @@ class Model(BaseModel):
     def forward(self, x):
         return self.fc(x)
 
-start_cpu_processes(Config(dict(launcher='pytorch')))
-runner = SimpleNamespace(model=MMDistributedDataParallel(Model()))
-runner.model(torch.ones(1, 2)).sum().backward()
-assert threads_of_the_group()
-end_together(runner)
-assert not threads_of_the_group()
-assert isinstance(runner.model, Model)
-"""
+
+def begin_and_end(rank, folder):
+    """In a process of its own."""
+    os.environ.update(RANK='0', WORLD_SIZE='1', MASTER_ADDR='127.0.0.1', MASTER_PORT='29613', CUDA_VISIBLE_DEVICES='')
+    start_cpu_processes(Config(dict(launcher='pytorch')))
+    runner = SimpleNamespace(model=MMDistributedDataParallel(OneLayer()))
+    runner.model(torch.ones(1, 2)).sum().backward()
+    assert threads_of_the_group()
+    end_together(runner)
+    assert not threads_of_the_group()
+    assert isinstance(runner.model, OneLayer)
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='reads /proc')
-def test_no_thread_of_the_group_is_left_at_the_end():
+def test_no_thread_of_the_group_is_left_at_the_end(tmp_path):
     """One that is left may abort the end of Python."""
-    paths = os.pathsep.join([str(ROOT), str(ROOT / 'projects')])
-    env = os.environ | dict(RANK='0', WORLD_SIZE='1', MASTER_ADDR='127.0.0.1', MASTER_PORT='29613', PYTHONPATH=paths)
-    subprocess.run([sys.executable, '-c', ENDS], env=env | dict(CUDA_VISIBLE_DEVICES=''), check=True)
+    in_processes(begin_and_end, tmp_path, number=1)
 
 
 @pytest.mark.slow

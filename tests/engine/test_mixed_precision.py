@@ -7,6 +7,7 @@ import torch
 from mmengine import Config, DefaultScope
 from mmengine.optim import build_optim_wrapper
 
+from tests.helpers.cases import slow
 from tests.helpers.configs import build_model
 from tests.helpers.samples import sample_with_two_objects
 from tests.helpers.toy_training import amp_on_cpu  # noqa: F401 - a fixture
@@ -16,8 +17,15 @@ from tokennorm.plan.hardware import use_mixed_precision
 HALF = dict(bf16=torch.bfloat16, fp16=torch.float16)
 
 
-@pytest.mark.parametrize('kind', HALF)
-@pytest.mark.parametrize('name', ['retinanet_pvt-mini-dtn_fpn', 'mask-rcnn_pvt-mini-dtn_fpn'])
+@pytest.mark.parametrize(
+    ('name', 'kind'),
+    [
+        ('retinanet_pvt-mini-dtn_fpn', 'bf16'),
+        ('mask-rcnn_pvt-mini-dtn_fpn', 'fp16'),
+        slow('retinanet_pvt-mini-dtn_fpn', 'fp16'),
+        slow('mask-rcnn_pvt-mini-dtn_fpn', 'bf16'),
+    ],
+)
 @pytest.mark.usefixtures('amp_on_cpu')
 def test_heads_of_default_detectors_are_float32(name, kind):
     cfg = Config.fromfile(config_path(name))

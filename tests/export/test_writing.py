@@ -167,6 +167,7 @@ def test_dynamic_dimensions_have_names():
     )
 
 
+@pytest.mark.slow
 def test_the_graph_for_one_image_has_no_masks():
     logging.getLogger('torch.__trace').setLevel(logging.WARNING)
     masked_config, plain_config = config(strides=(4,)), config(strides=(4,))

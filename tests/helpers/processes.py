@@ -1,4 +1,4 @@
-"""Training runs in processes of their own."""
+"""Tests in processes of their own, forked from one that has imported torch, mmengine and mmdet once per worker."""
 
 import gc
 import os
@@ -6,6 +6,10 @@ import os
 import torch
 from torch import distributed as torch_dist
 from torch import multiprocessing
+
+# What the tests and, when it builds a runner, mmengine import.
+PRELOADED = ('tests.helpers.toy_training', 'tokennorm.engine', 'torchvision', 'mmdet.evaluation', 'experiments.shapes')
+multiprocessing.set_forkserver_preload([__name__, *PRELOADED])
 
 
 def start(rank, folder):
@@ -20,6 +24,6 @@ def end():
     torch_dist.destroy_process_group()
 
 
-def in_two_processes(function, folder):
-    """Forks of a process that has imported this module only: autograd does not run in a fork of one that has run it."""
-    multiprocessing.start_processes(function, args=(str(folder),), nprocs=2, start_method='forkserver')
+def in_processes(function, folder, number=2):
+    """Forks of a process that has only imported: autograd does not run in a fork of one that has run it."""
+    multiprocessing.start_processes(function, args=(str(folder),), nprocs=number, start_method='forkserver')

@@ -13,6 +13,7 @@ from mmdet.datasets.transforms import Resize
 from PIL import Image
 from pycocotools import mask as coco_masks
 
+from tests.helpers.cases import slow
 from tests.helpers.handmade_onnx import write_handmade
 from tokennorm.export.writing import write_openvino
 from tokennorm.inference.runtime import (
@@ -164,7 +165,7 @@ def test_files_of_version_1_1_with_mean_and_std_are_not_normalized_twice(tmp_pat
     np.testing.assert_array_equal(old(image).boxes, new(image).boxes)
 
 
-@pytest.mark.parametrize('suffix', ['.onnx', '.xml'])
+@pytest.mark.parametrize('suffix', ['.onnx', slow('.xml')])
 def test_copies_in_other_processes_open_the_file_again(suffix, model_file, tmp_path, monkeypatch):
     """From a relative path, and with what was set on the detector."""
     (tmp_path / 'm.onnx').write_bytes(model_file.read_bytes())
@@ -192,6 +193,7 @@ os.kill(os.getpid(), signal.SIGINT)
 """
 
 
+@pytest.mark.slow
 def test_a_signal_is_handled_after_two_openvino_models_have_gone(model_file, tmp_path):
     """OpenVINO's CPU plugin leaves a stack for signal handlers that is no longer there, if it may."""
     write_openvino(model_file.read_bytes(), ExportedDetector(model_file)._session.texts, tmp_path / 'm.xml')

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tests.helpers.cases import slow
 from tests.helpers.compare import assert_near
 from tests.ops.test_dtn import CASES
 from tests.reference import dense_dtn
@@ -15,7 +16,7 @@ from tokennorm.ops.cpu import kernel
 from tokennorm.ops.dtn_eager import inter_token_stats
 
 
-@pytest.mark.parametrize('has_kernel', [True, False])
+@pytest.mark.parametrize('has_kernel', [True, slow(False)])
 def test_torch_compile_traces_one_graph(has_kernel, monkeypatch):
     """With the CPU kernel as one operator, and without it through the eager form; at sizes that were not traced too."""
     torch.compiler.reset()

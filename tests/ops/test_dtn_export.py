@@ -65,7 +65,7 @@ class WithSizes(torch.nn.Module):
         return self.norm(x, valid)
 
 
-@pytest.mark.parametrize('strict', [False, True])
+@pytest.mark.parametrize('strict', [False, slow(True)])
 def test_an_exported_layer_reads_tokens_without_selecting_any(strict):
     example = torch.randn(2, 8, 4, 8), torch.tensor([[8, 4], [3, 2]])
     program = torch.export.export(WithSizes(2), example, strict=strict)
@@ -74,7 +74,8 @@ def test_an_exported_layer_reads_tokens_without_selecting_any(strict):
     assert not [name for name in of_tokens if 'where' in name or 'pad' in name or 'pool' in name]
 
 
-@pytest.mark.parametrize('pool', [slow(1), 3])
+@pytest.mark.slow
+@pytest.mark.parametrize('pool', [1, 3])
 def test_a_file_for_any_size_in_onnxruntime(pool, tmp_path):
     norm = WithSizes(pool)
     for p in norm.parameters():

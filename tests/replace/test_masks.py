@@ -327,6 +327,7 @@ def test_a_mask_of_other_tokens_is_refused():
     torch.testing.assert_close(model(x, ~hidden(20, 6, tokens=20), inner), model(x, inner))
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_compiled_models_read_masks_inside():
     torch.manual_seed(9)

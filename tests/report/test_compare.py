@@ -168,6 +168,7 @@ def test_other_images_objects_and_classes_are_other_data(change):
     assert content_fingerprint(content) != before
 
 
+@pytest.mark.slow
 def test_runs_on_a_part_of_the_images_are_compared_on_it(tmp_path):
     truth, part = make_truth(), list(range(1, 11))
     seen = perfect(dict(truth, annotations=[a for a in truth['annotations'] if a['image_id'] in part]))

@@ -10,7 +10,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from tests.helpers.processes import end, in_two_processes, start
+from tests.helpers.processes import end, in_processes, start
 from tokennorm.backbones import ViT
 from tokennorm.norms import DTN
 
@@ -65,4 +65,4 @@ def in_each_process(rank, folder):
 
 @pytest.mark.slow
 def test_two_processes_share_gradients_and_resume_from_dcp(tmp_path):
-    in_two_processes(in_each_process, tmp_path)
+    in_processes(in_each_process, tmp_path)

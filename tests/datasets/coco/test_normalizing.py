@@ -6,14 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from pycocotools import mask as run_lengths
 
 from tests.helpers.data_folders import objects
 from tests.helpers.judging import codes, finding, judge
 from tokennorm.datasets.coco.normalizing import normalize
 from tokennorm.datasets.finding import find_splits
-from tokennorm.evaluation.coco_metric import CocoMetric
 from tokennorm.findings import Refusal
 
 WIDE = [10, 10, 40, 20]
@@ -164,6 +162,10 @@ def test_results_have_the_original_ids(root, tmp_path, only_files):
         for one in content['annotations']:
             one['category_id'] = {1: 7, 2: 3}[one['category_id']]
 
+    import torch  # here: the other tests of this file do without mmdet
+
+    from tokennorm.evaluation.coco_metric import CocoMetric
+
     found = find_splits(write(root, change))['val']
     expected = [dict(original_id=7, id=1, name='cat'), dict(original_id=3, id=2, name='dog')]
     assert found.content['categories'] == expected
@@ -262,7 +264,7 @@ def test_tags_of_whole_images_are_not_classes(root):
     splits, found = judge(root)
     assert [one['name'] for one in splits['train'].content['categories']] == ['cat']
     assert objects(splits['val'])['4.png'] == (96, 64, ('cat', 10, 10, 20, 20, 400))
-    assert set(codes(found)) == {'no-mask'}
+    assert 'no-mask' in codes(found)
     (root / 'train' / 'annotations.xml').write_text('<annotations><image><polygon points="1,x"/></image></annotations>')
     with pytest.raises(Refusal, match=r"annotations.xml cannot be read: could not convert string to float: 'x'"):
         judge(root)

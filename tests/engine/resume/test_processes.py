@@ -5,19 +5,15 @@ import itertools
 import pytest
 import torch
 from torch import distributed as torch_dist
-from torch import multiprocessing
 
-from tests.helpers.processes import end, in_two_processes, start
+from tests.helpers.processes import end, in_processes, start
 from tests.helpers.toy_training import EPOCHS, ToyModel, train
 from tokennorm.engine.distributed import start_cpu_processes
 from tokennorm.engine.hooks.non_finite import NonFiniteError
 from tokennorm.engine.resume.training_state import _gradients
 
-# The others are what mmengine imports when it builds a runner.
-multiprocessing.set_forkserver_preload([__name__, 'torchvision', 'mmdet.evaluation', 'experiments.shapes'])
 
-
-def in_processes(cfg):
+def distribute(cfg):
     cfg.launcher = 'pytorch'
     cfg.randomness.diff_rank_seed = True
     start_cpu_processes(cfg)
@@ -26,7 +22,7 @@ def in_processes(cfg):
 def train_and_resume(rank, folder):
     """One of the processes."""
     start(rank, folder)
-    settings = dict(train_cfg=EPOCHS | dict(val_interval=9), interval=3, by_epoch=False, prepare=in_processes)
+    settings = dict(train_cfg=EPOCHS | dict(val_interval=9), interval=3, by_epoch=False, prepare=distribute)
     whole = train(f'{folder}/whole', **settings)
     draws = torch.rand(3)
     train(f'{folder}/stopped', iteration=5, **settings)
@@ -56,7 +52,7 @@ def check_accumulated_gradients(rank, model):
 
 
 def test_each_rank_resumes_its_own_random_numbers(tmp_path):
-    in_two_processes(train_and_resume, tmp_path)
+    in_processes(train_and_resume, tmp_path)
 
 
 def train_to_the_stop(rank, folder):
@@ -72,7 +68,7 @@ def train_to_the_stop(rank, folder):
         return losses
 
     def guarded(cfg):
-        in_processes(cfg)
+        distribute(cfg)
         cfg.default_hooks.non_finite = dict(type='tokennorm.NonFiniteHook', max_occurrences=2)
 
     ToyModel.forward = spoilt
@@ -86,5 +82,6 @@ def train_to_the_stop(rank, folder):
     end()
 
 
+@pytest.mark.slow
 def test_processes_stop_together_where_one_has_no_finite_loss(tmp_path):
-    in_two_processes(train_to_the_stop, tmp_path)
+    in_processes(train_to_the_stop, tmp_path)

@@ -11,7 +11,7 @@ from mmengine.config import Config
 from experiments.dtn_figures.attention import attention_distance, attention_places
 from experiments.dtn_figures.loading import open_backbone, open_config, open_images, prepare
 from experiments.dtn_figures.run import main
-from tests.helpers.cases import fast_first
+from tests.helpers.cases import fast_first, slow
 from tests.helpers.scalars import write_scalars
 from tokennorm.backbones.pvt import SpatialReductionAttention
 from tokennorm.images.padding import image_sizes_of
@@ -109,9 +109,10 @@ def test_a_detector_against_its_control(figure, demo_data, checkpoints, tmp_path
 @pytest.mark.parametrize(
     ('name', 'figure'),
     [
-        *(('vit', name) for name in FIGURES[:3]),
-        *((name, 'attention-distance') for name in ('swin', 'pvt_v2')),
-        *(('timm', name) for name in ('magnitude', 'variation', 'directions')),
+        *((name, 'attention-distance') for name in ('vit', 'swin', 'pvt_v2')),
+        ('timm', 'variation'),
+        *(slow('vit', name) for name in ('magnitude', 'variation')),
+        *(slow('timm', name) for name in ('magnitude', 'directions')),
     ],
 )
 def test_classifiers(name, figure, classifiers, images, tmp_path, monkeypatch):

@@ -81,6 +81,7 @@ def test_no_tokens():
     assert norm(torch.randn(0, 9, 7, 12)).shape == (0, 9, 7, 12)
 
 
+@pytest.mark.slow
 def test_transforms_inside_a_compiled_function_take_the_eager_form(kernel_calls):
     norm = DTN(12, 3)
     x = torch.randn(4, 2, 9, 7, 12)
