@@ -30,7 +30,8 @@ help:
 env:
 	@VENV="$(VENV)" PYTHON="$(PYTHON)" tools/setup_env.sh
 
-demo: env
+demo:
+	@VENV="$(VENV)" PYTHON="$(PYTHON)" tools/setup_env.sh --no-default-groups --group detection --no-install-package triton
 	"$(VENV_PYTHON)" tools/demo.py $(if $(CONTROL),--control)
 
 # With PYTEST_ARGS without the checks of docs and files.

@@ -1,5 +1,8 @@
 #!/bin/sh
-# Install what uv.lock pins into an environment: what `make env` runs. Variables:
+# Install what uv.lock pins into an environment, and remove nothing: what `make env` runs.
+#   tools/setup_env.sh [OPTION ...]   options of `uv sync`, such as --no-default-groups --group detection; without any, the
+#                                     default groups of pyproject.toml are installed
+# Variables:
 #   PYTHON       interpreter for a new environment (python3)
 #   VENV         environment, new or existing (.venv); packages in other versions are replaced
 #   TORCH_INDEX  another index for torch and torchvision, e.g. https://download.pytorch.org/whl/cpu. The environment
@@ -8,7 +11,7 @@ set -eu
 
 if [ -z "${SETUP_ENV_LOCKED-}" ] && command -v flock >/dev/null; then # a second one waits, and then has nothing to do
     export SETUP_ENV_LOCKED=1
-    exec flock "$0" sh "$0"
+    exec flock "$0" sh "$0" "$@"
 fi
 VENV=${VENV:-.venv}
 PYTHON=${PYTHON:-python3}
@@ -50,18 +53,20 @@ for info in site.glob("*.dist-info"):
         print("--reinstall-package", info.name.partition("-")[0])
 ')
 [ -e "$unfinished" ] || before=$(installed)
-touch "$unfinished"
+[ ! -e "$unfinished" ] || [ "$(cat "$unfinished")" = "$*" ] || set -- # packages of other groups may be incomplete
+echo "$*" >"$unfinished"
 
 if [ -z "$TORCH_INDEX" ]; then
-    "$uv" sync --frozen --inexact $again
+    "$uv" sync --frozen --inexact $again "$@"
 else
     # The same versions, but torch from somewhere else, hence without the hashes of uv.lock.
     pins=$VENV/tokennorm_pins.txt
-    "$uv" export --frozen --quiet --no-hashes --prune torch --prune torchvision --output-file "$pins"
+    "$uv" export --frozen --quiet --no-hashes --prune torch --prune torchvision --output-file "$pins" "$@"
     grep -oE 'torch(vision)?==[0-9.]+' pyproject.toml >>"$pins"
     "$uv" pip install $again --requirement "$pins" --index "$TORCH_INDEX" --index-strategy unsafe-best-match
 fi
 
 echo "$TORCH_INDEX" >"$memory"
-[ "$(installed)" = "${before-}" ] || "$VENV/bin/python" -m tokennorm.cli.check_env
+# Python compiles to bytecode what is imported here, and later what is imported first.
+[ "$(installed)" = "${before-}" ] || env -u PYTHONDONTWRITEBYTECODE "$VENV/bin/python" -m tokennorm.cli.check_env
 rm "$unfinished"

@@ -2,11 +2,14 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tokennorm.environment import FORKS, PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 PIN = re.compile(r'^([\w.-]+)==([\w.]+)', re.MULTILINE)
@@ -45,8 +48,25 @@ def test_the_smoke_list_of_the_originals_exists():
         assert f'def {name}' in (ROOT / file).read_text(), file
 
 
+def test_the_demo_installs_what_it_needs_and_not_what_only_tests_need():
+    uv = shutil.which('uv', path=f'{Path(sys.executable).parent}{os.pathsep}{os.environ["PATH"]}')
+    if uv is None:
+        pytest.skip('uv is not installed')
+    (options,) = re.findall(r'^demo:\n.*setup_env\.sh (.*)$', (ROOT / 'Makefile').read_text(), re.MULTILINE)
+    command = [uv, 'export', '--frozen', '--offline', '--quiet', '--no-hashes', '--no-annotate', *options.split()]
+    exported = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names = set(re.findall(r'^([\w.-]+)==', exported, re.MULTILINE))
+    assert {FORKS.get(name, name) for name in PACKAGES} | {'hotcoco', 'jinja2'} <= names  # check_env, and the report
+    assert '\n./projects/mmcv_ops ' in exported
+    others = {'imagecorruptions-imaug', 'lightly', 'llvmlite', 'mypy', 'numba', 'onnx', 'openvino', 'pytest', 'triton'}
+    assert not others & names
+
+
 def test_an_interrupted_installation_is_completed(tmp_path):
-    """A package without all its files is installed again, and a moved interpreter is replaced. uv is a recorder."""
+    """A package without all its files is installed again, and a moved interpreter is replaced. uv is a recorder.
+
+    After an interruption of `make test`, `make demo` installs all groups, and the other way round.
+    """
     subprocess.run([sys.executable, '-m', 'venv', '--without-pip', tmp_path], check=True)
     uv = tmp_path / 'bin' / 'uv'
     uv.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\nexit 1\n')
@@ -63,8 +83,9 @@ def test_an_interrupted_installation_is_completed(tmp_path):
     python.write_text(f'#!/bin/sh\n[ "$2" != venv ] || set -- "$@" --without-pip\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     variables = {**os.environ, 'VENV': str(tmp_path), 'PYTHON': str(python)}
-    for _ in range(2):
-        assert subprocess.run(['tools/setup_env.sh'], cwd=ROOT, env=variables).returncode == 1
+    for options in (['--group', 'one'], ['--group', 'one'], [], ['--group', 'one']):
+        assert subprocess.run(['tools/setup_env.sh', *options], cwd=ROOT, env=variables).returncode == 1
     assert (tmp_path / 'bin' / 'python').exists()
-    sync = 'sync --frozen --inexact'
-    assert (tmp_path / 'calls').read_text().splitlines() == [sync, f'{sync} --reinstall-package broken']
+    sync, again = 'sync --frozen --inexact', 'sync --frozen --inexact --reinstall-package broken'
+    calls = (tmp_path / 'calls').read_text().splitlines()
+    assert calls == [f'{sync} --group one', f'{again} --group one', again, again]
