@@ -15,7 +15,7 @@ ORIGINALS = $(filter-out %/test_compile.py %/test_replaced_norms.py, $(wildcard 
 .PHONY: help env demo test originals peers style lint docs dist
 
 help:
-	@echo 'make demo           set up and train the demo detector on the CPU (CONTROL=1: its LayerNorm control)'
+	@echo 'make demo           install what the demo needs, and train its detector (CONTROL=1: its LayerNorm control)'
 	@echo 'make test           set up, then run make lint and the fast tests (PYTEST_ARGS="-k dtn": some, after ruff and mypy)'
 	@echo 'make originals      a smoke test on the originals of the OpenMMLab packages, in $(VENV)-originals'
 	@echo "make peers          timm's own tests on models with DTN; fails on a difference that tests/peers/expected.txt has not"
