@@ -1,6 +1,6 @@
 #!/bin/sh
 # Install what uv.lock pins into an environment, and remove nothing: what `make env` runs.
-#   tools/setup_env.sh [OPTION ...]   options of `uv sync`, such as --no-default-groups --group detection; without any, the
+#   tools/setup_env.sh [OPTION ...]   options of `uv sync`, e.g. --no-default-groups --group detection; without any, the
 #                                     default groups of pyproject.toml are installed
 # Variables:
 #   PYTHON       interpreter for a new environment (python3)

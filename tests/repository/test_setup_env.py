@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tokennorm.environment import FORKS, PACKAGES
+from tokennorm.base.environment import FORKS, PACKAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 PIN = re.compile(r'^([\w.-]+)==([\w.]+)', re.MULTILINE)
