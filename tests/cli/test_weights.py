@@ -9,5 +9,6 @@ def test_weights_command_lists_names_and_files(capsys):
     rows = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line}
     assert rows.keys() >= PUBLISHED.keys()
     row = rows['mask-rcnn_swin-t']
-    assert row[1:5] == ['mask-rcnn_swin-t-p4-w7_fpn_1x_coco', '46.0', '41.6', '191']
-    assert row[5] == PUBLISHED['mask-rcnn_swin-t'].url
+    assert row[1:6] == ['mask-rcnn_swin-t-p4-w7_fpn_1x_coco', '3x', '46.0', '41.6', '191']
+    assert [rows[name][2] for name in ('mask-rcnn_swin-t-1x', 'retinanet_pvt-t')] == ['1x', '1x']
+    assert row[6] == PUBLISHED['mask-rcnn_swin-t'].url

@@ -16,9 +16,16 @@ from tokennorm.export.writing import write_openvino
 from tokennorm.inference.runtime import ExportedDetector
 
 GUIDE = Path(__file__).resolve().parents[2] / 'docs' / 'guides' / 'export.md'
-SNIPPETS = {
-    suffix: re.search(rf'```python\n([^`]*\'detector{suffix}\'.*?)```', GUIDE.read_text(), re.DOTALL)[1]
+ONNX, OPENVINO = (
+    re.search(rf"```python\n([^`]*'detector{suffix}'.*?)```", GUIDE.read_text(), re.DOTALL)[1]
     for suffix in ('.onnx', '.xml')
+)
+OPENED, FOUND = re.split(r'\n(?=outputs)', OPENVINO)  # replace the lines of ONNX with `session`
+SNIPPETS = {
+    '.onnx': ONNX,
+    '.xml': re.sub(
+        r'.*session\.run.*\n', lambda _: FOUND, re.sub(r'session = .*\n.*session.*\n', lambda _: OPENED, ONNX)
+    ),
 }
 
 
@@ -61,10 +68,17 @@ def run(suffix, folder, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ('suffix', 'color'), [('.onnx', 'RGB'), ('.onnx', 'BGR'), ('.xml', 'RGB'), slow('.xml', 'BGR')]
+    ('suffix', 'color', 'thresholds'),
+    [
+        ('.onnx', 'RGB', None),
+        ('.onnx', 'BGR', [0.2, 0.8]),
+        ('.xml', 'RGB', [0.2, 0.8]),
+        slow('.xml', 'BGR', None),
+    ],
 )
-def test_snippets_prepare_images_as_the_runtime(suffix, color, tmp_path, monkeypatch, capsys):
-    path = write_means(tmp_path / 'detector.onnx', color=color)
+def test_snippets_prepare_images_as_the_runtime(suffix, color, thresholds, tmp_path, monkeypatch, capsys):
+    path = write_means(tmp_path / 'detector.onnx', color=color, thresholds=thresholds)
+    score, name = (0.25, 'round') if thresholds else (0.75, 'square')
     if suffix == '.xml':
         write_openvino(path.read_bytes(), ExportedDetector(path)._session.texts, tmp_path / 'detector.xml')
     rng = np.random.default_rng(0)
@@ -72,11 +86,11 @@ def test_snippets_prepare_images_as_the_runtime(suffix, color, tmp_path, monkeyp
         image = rng.integers(0, 256, (*size, 3)) * [0.2, 0.5, 1]
         cv2.imwrite(str(tmp_path / 'image.jpg'), image.astype(np.uint8))
         boxes, scores, names = run(suffix, tmp_path, monkeypatch)
-        (expected,) = ExportedDetector(path)([str(tmp_path / 'image.jpg')])
+        (expected,) = ExportedDetector(path)([str(tmp_path / 'image.jpg')], 'best' if thresholds else 0.3)
         np.testing.assert_allclose(boxes, expected.boxes, rtol=1e-5)
         assert boxes[0, 2] / boxes[0, 0] > 1.5 if color == 'BGR' else boxes[0, 2] / boxes[0, 0] < 0.7
-        assert (scores.tolist(), names) == ([0.75], ['square'])
-    assert 'square' in capsys.readouterr().out
+        assert (scores.tolist(), names) == ([score], [name])
+    assert name in capsys.readouterr().out
 
 
 def test_the_snippet_of_a_canvas_keeps_each_image_in_its_corner():

@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import configparser
 import importlib
 import re
 import runpy
@@ -17,7 +18,7 @@ from mmengine.registry import MODELS
 
 import tokennorm
 from tokennorm.checkpoints.published import PUBLISHED
-from tokennorm.cli.main import COMMANDS
+from tokennorm.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ['README.md', 'CONTRIBUTING.md', 'AGENTS.md', 'llms.txt']
@@ -150,6 +151,17 @@ def literals():
                 yield ''.join(part.value if isinstance(part, ast.Constant) else ' ... ' for part in node.values)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value
+
+
+def test_one_sentence_describes_the_project(capsys):
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / 'setup.cfg')
+    sentence = setup['metadata']['description'] + '.'
+    main(['--help'])
+    texts = {page: (ROOT / page).read_text() for page in ('README.md', 'docs/index.md', 'llms.txt')}
+    for name, text in (texts | {'--help': capsys.readouterr().out}).items():
+        plain = ' '.join(re.sub(r'\[([^]]*)\]\([^)]*\)|^> ', r'\1', text, flags=re.MULTILINE).split())
+        assert sentence in plain, name
 
 
 def test_troubleshooting_quotes_messages_of_the_code():

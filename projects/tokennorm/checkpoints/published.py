@@ -16,7 +16,8 @@ class Published:
     """A published detector."""
 
     name: str  # its name in commands, `tokennorm predict NAME IMAGES`
-    config: str  # TokenNorm's config with this model
+    config: str  # TokenNorm's config with this model, whose schedule may differ
+    schedule: str  # of its training, in epochs of COCO: '1x' is 12, '3x' 36
     url: str  # the file
     size: int  # of the file, in MB
     box_ap: float  # on COCO val2017, 0 to 100, as its authors state
@@ -25,7 +26,8 @@ class Published:
 
 def _retinanet(key: str, time_and_hash: str, size: int, box_ap: float) -> Published:
     config = f'retinanet_{key}_fpn_1x_coco'
-    return Published(f'retinanet_{key}', config, f'{_HOST}/pvt/{config}/{config}_{time_and_hash}.pth', size, box_ap)
+    url = f'{_HOST}/pvt/{config}/{config}_{time_and_hash}.pth'
+    return Published(f'retinanet_{key}', config, '1x', url, size, box_ap)
 
 
 def _mask_rcnn(
@@ -33,7 +35,7 @@ def _mask_rcnn(
 ) -> Published:
     file = f'mask_rcnn_{key}-p4-w7_fpn_{schedule}_coco'
     config, url = f'mask-rcnn_{key}-p4-w7_fpn_1x_coco', f'{_HOST}/swin/{file}/{file}_{time_and_hash}.pth'
-    return Published(f'mask-rcnn_{key}{suffix}', config, url, size, box_ap, mask_ap)
+    return Published(f'mask-rcnn_{key}{suffix}', config, schedule[-2:], url, size, box_ap, mask_ap)
 
 
 _ALL = (  # of detectors with one config, the best comes first

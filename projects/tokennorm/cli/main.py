@@ -47,7 +47,8 @@ def _print_help(argv: list[str]) -> None:
     lines = '\n'.join(f'  {name:<12}{text}' for name, text in COMMANDS.items())
     say(f"""usage: tokennorm SUBCOMMAND [ARGUMENTS]
 
-DTN and DPN backbones for OpenMMLab: train, evaluate and use detectors.
+PVT, PVTv2, Swin and ViT backbones for MMDetection with Dynamic Token Normalization (DTN) and Dual PatchNorm, and a
+program that trains, checks and exports detectors with them or with any mmdet config.
 
 subcommands (`tokennorm SUBCOMMAND --help` lists the arguments):
 {lines}

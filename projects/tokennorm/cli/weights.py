@@ -20,9 +20,9 @@ def main(argv: list[str]) -> None:
     add_json(parser)
     if parser.parse_args(argv).json:
         print_json([asdict(detector) for detector in PUBLISHED.values()])
-    rows = [('name', 'config', 'box AP', 'mask AP', 'MB', 'URL')]
+    rows = [('name', 'config', 'schedule', 'box AP', 'mask AP', 'MB', 'URL')]
     for detector in PUBLISHED.values():
-        values = (detector.box_ap, detector.mask_ap or '-', detector.size, detector.url)
+        values = (detector.schedule, detector.box_ap, detector.mask_ap or '-', detector.size, detector.url)
         rows.append((detector.name, detector.config, *map(str, values)))
     say(aligned(rows))
     say('\nAP on COCO val2017 as stated by the authors of mmdet, who trained these detectors; not measured here.')

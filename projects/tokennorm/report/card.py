@@ -21,8 +21,10 @@ import numpy as np
 import onnxruntime
 
 session = onnxruntime.InferenceSession('{name}')
-metadata = session.get_modelmeta().custom_metadata_map
-classes, resize, color = (json.loads(metadata[f'tokennorm.{{key}}']) for key in ('classes', 'resize', 'color'))
+texts = session.get_modelmeta().custom_metadata_map
+keys = ('classes', 'resize', 'color', 'thresholds')
+classes, resize, color, thresholds = (json.loads(texts.get(f'tokennorm.{{key}}', 'null')) for key in keys)
+lowest = np.array(thresholds or [0.3] * len(classes))  # recommended score of each class, if the file has them
 
 image = cv2.imread('image.jpg')
 height, width = image.shape[:2]
@@ -35,7 +37,7 @@ inputs = dict(
     sizes=np.array([size], dtype=np.int64),
 )
 boxes, scores, labels = (found[0] for found in session.run(['boxes', 'scores', 'labels'], inputs))
-keep = scores >= 0.3
+keep = (labels >= 0) & (scores >= lowest[labels])
 boxes = boxes[keep] * np.array([width / size[1], height / size[0]] * 2)  # left, top, right, bottom
 print(boxes, scores[keep], [classes[label] for label in labels[keep]])
 """  # that of docs/guides/export.md
