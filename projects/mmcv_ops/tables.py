@@ -20,6 +20,7 @@ sys.path[:0] = [str(README.parent), str(README.parent / 'tests')]
 import torch  # noqa: E402
 from mmcv_ops import coverage, ext  # noqa: E402
 
+SIZES = ('200', '1,000', '5,000')  # of boxes
 DTYPES = (torch.float64, torch.float16, torch.bfloat16)
 
 
@@ -73,45 +74,41 @@ def benchmarks() -> dict:
     return json.loads(README.with_name('benchmark.json').read_text(encoding='utf-8'))
 
 
-def relative(module: str) -> str:
-    """Returns the lowest and the highest time of a module's steps, relative to compiled."""
-    found = [step['ratio'] for step in benchmarks()['steps'] if module in step['modules']]
-    numbers = sorted(ratio for ratio in found if isinstance(ratio, float))
-    if not numbers:
-        return found[0] if found else 'not measured'
-    return f'{numbers[0]:.2f}' if len(numbers) == 1 else f'{numbers[0]:.2f} to {numbers[-1]:.2f}'
-
-
 def operators() -> str:
-    """Returns a row per module of `mmcv.ops` of which something is implemented."""
+    """Returns a row per group of modules of `mmcv.ops` with equal cells, of which something is implemented."""
     from test_devices import cases as on_devices
 
-    titles = ['module of `mmcv.ops`', 'classes and functions', 'forward', 'backward', 'dtypes', 'CPU', 'CUDA']
-    titles.append('time against compiled')
-    rows = [titles, ['---'] * len(titles)]
+    groups: dict[tuple[str, ...], list[str]] = {}
     left = coverage.missing()
     for module, names in coverage.names_by_module().items():
         here = [name for name in names if name in ext.__all__]
         if here and module not in left and module != 'info':
-            public = ', '.join(f'`{name}`' for name in public_names(module))
-            forward = 'equals compiled' if cases(here) else 'equals loops'
+            compared = 'compiled' if cases(here) else 'loops'
             backward = 'yes' if any('backward' in name for name in here) else differentiable(module)
             cuda = 'device only' if cases(here) or set(here) & set(on_devices()) else 'not run'
-            rows.append([module, public, forward, backward, dtypes(here), 'yes', cuda, relative(module)])
-    return '\n'.join(f'| {" | ".join(row)} |' for row in rows)
+            cells = compared, backward, dtypes(here), cuda
+            groups.setdefault(cells, []).extend(f'`{name}`' for name in public_names(module))
+    head = '| classes and functions | equals | backward | dtypes | CUDA |\n| --- | --- | --- | --- | --- |\n'
+    return head + '\n'.join(f'| {" | ".join((", ".join(names), *cells))} |' for cells, names in groups.items())
 
 
 def times() -> str:
-    """Returns where the steps of benchmark.json were measured, and a row for each."""
+    """Returns where the steps of benchmark.json were measured, and their times relative to compiled, by size."""
     found = benchmarks()
     machine = ', '.join(f'{name} {value}' for name, value in found['machine'].items() if name != 'threads')
-    rows = [
-        f'Measured with {machine}.',
-        '',
-        '| step | ms | time relative to compiled, lower is better |',
-        '|---|---|---|',
-    ]
-    return '\n'.join(rows + [f'| {step["step"]} | {step["ms"]} | {step["ratio"]} |' for step in found['steps']])
+    single, rows = [], {}
+    for step in found['steps']:
+        if not isinstance(step['ratio'], float):
+            continue  # no compiled form
+        name, _, size = step['step'].rpartition(', ')
+        size = size.partition(' ')[0]
+        if size in SIZES:
+            rows.setdefault(name, dict.fromkeys(SIZES, ''))[size] = str(step['ratio'])
+        else:
+            single.append(f'{step["step"]} {step["ratio"]}')
+    head = f'| step | {" | ".join(f"{size} boxes" for size in SIZES)} |\n|---|{"---|" * len(SIZES)}\n'
+    table = '\n'.join(f'| {" | ".join((name, *cells.values()))} |' for name, cells in rows.items())
+    return f'Measured with {machine}: {"; ".join(single)}.\n\n{head}{table}'
 
 
 def differentiable(module: str) -> str:

@@ -23,19 +23,27 @@ def test_readme_is_generated():
         pytest.skip('the README is written with onedl-mmcv 2.3.6')
     text = tables.README.read_text(encoding='utf-8')
     assert tables.written(text) == text
-    assert text.count('\n| ') > 40
+    assert text.count('\n| ') > 30
     assert '`deform_conv2d`' in text
 
 
-def test_times_of_a_module(monkeypatch):
-    steps = [('a', 2.5), ('a', 0.125), ('b', 1.0), ('c', 'no CPU form')]
-    found = dict(
-        machine=dict(torch='2.11', threads=1), steps=[dict(step=m, modules=[m], ms=3, ratio=r) for m, r in steps]
-    )
+def test_times_are_ordered_by_size(monkeypatch):
+    steps = [
+        ('a, 200 boxes', 2.5),
+        ('b, 12 x 12', 0.1),
+        ('c', 1.0),
+        ('a, 5,000 x 200', 0.5),
+        ('d, 200 x 9', 'no CPU form'),
+    ]
+    found = dict(machine=dict(torch='2.11', threads=1), steps=[dict(step=name, ms=3, ratio=r) for name, r in steps])
     monkeypatch.setattr(tables, 'benchmarks', lambda: found)
-    assert [tables.relative(m) for m in 'abcd'] == ['0.12 to 2.50', '1.00', 'no CPU form', 'not measured']
-    assert tables.times().splitlines()[0] == 'Measured with torch 2.11.'
-    assert tables.times().splitlines()[-1] == '| c | 3 | no CPU form |'
+    lines = tables.times().splitlines()
+    assert lines[0] == 'Measured with torch 2.11: b, 12 x 12 0.1; c 1.0.'
+    assert lines[2:] == [
+        '| step | 200 boxes | 1,000 boxes | 5,000 boxes |',
+        '|---|---|---|---|',
+        '| a | 2.5 |  | 0.5 |',
+    ]
 
 
 def test_a_dtype_that_does_not_run_is_not_named(monkeypatch):
