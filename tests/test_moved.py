@@ -22,6 +22,7 @@ MOVED = {
         ('inference.opening', 'commands.detector', 'Detector'),
         ('console', 'base.console', 'say'),
         ('environment', 'base.environment', 'check_mmcv_ops'),
+        ('fast_imports', 'base.fast_imports', 'DEFERRED'),
         ('files', 'base.files', 'in_home'),
         ('messages', 'base.messages', 'UserError'),
         ('ranks', 'base.ranks', 'print_once'),
@@ -64,6 +65,7 @@ def test_each_former_module_is_tested():
     ('line', 'text'),
     [
         ('from tokennorm.engine.recipe import open_config', 'instead: tokennorm.plan.recipe.open_plan, whose `cfg` it'),
+        ('import tokennorm.engine.checks', 'instead: tokennorm.engine.rules: verify'),
         ('from tokennorm.engine.checks import check_metrics', 'instead: tokennorm.engine.rules: verify'),
         ('from tokennorm import SaturationHook', 'instead: a forward hook of torch on DynamicTanh'),
     ],
@@ -84,4 +86,14 @@ def test_unknown_names_are_pythons_own_errors():
 
 def test_former_modules_import_nothing_by_themselves():
     code = 'import sys, tokennorm; from tokennorm.engine import recipe; print([m for m in sys.modules if "torch" in m])'
+    assert subprocess.check_output([sys.executable, '-c', code], text=True).strip() == '[]'
+
+
+def test_search_in_all_modules_finds_no_former_one():
+    """As pickle searches for what does not know its module; each would import the present module, or raise."""
+    code = (
+        'import sys, pickle, tokennorm; before = {*sys.modules}; import scipy.special; '
+        'pickle.dumps(scipy.special.expit); [hasattr(module, "main") for module in [*sys.modules.values()]]; '
+        'print([name for name in sys.modules.keys() - before if name.startswith("tokennorm")])'
+    )
     assert subprocess.check_output([sys.executable, '-c', code], text=True).strip() == '[]'

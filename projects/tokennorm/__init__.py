@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tokennorm.config.paths import config
-from tokennorm.moved import former_names, keep_former_modules
+from tokennorm.moved import FormerModules, former_names
 from tokennorm.version import __version__
 
 if TYPE_CHECKING:  # what `__getattr__` imports
@@ -58,7 +58,7 @@ __all__ = [
     'train',
 ]
 
-keep_former_modules()
+sys.meta_path.append(FormerModules)
 if 'mmengine.config.utils' in sys.modules:
     import_module('tokennorm.registry')  # mmengine then finds configs by `tokennorm::`
 

@@ -1,16 +1,16 @@
 """Python names that moved or went in versions 1.2 and 1.3. Old ones give the new ones with a warning, until 1.4."""
 
-import sys
 import warnings
 from collections.abc import Callable
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 _PLAN = ('options', 'recipe', 'data', 'schedule', 'epochs', 'initial_weights', 'augmentation')
 MODULES = {  # below `tokennorm`: the former and the present place
     **{f'engine.{name}': f'plan.{name}' for name in _PLAN},
-    **{name: f'base.{name}' for name in ('console', 'environment', 'files', 'messages', 'ranks')},
+    **{name: f'base.{name}' for name in ('console', 'environment', 'fast_imports', 'files', 'messages', 'ranks')},
     **{name: f'images.{name}' for name in ('drawing', 'padding', 'pixels')},
     **{name: f'models.{name}' for name in ('data_preprocessors', 'necks', 'registered')},
     'builder': 'registry.building',
@@ -23,6 +23,7 @@ MODULES = {  # below `tokennorm`: the former and the present place
     'inference.opening': 'commands.detector',
 }
 NAMES = {  # whose module stays, or went elsewhere
+    **{f'environment.{name}': 'base.cores' for name in ('available_cores', 'container_cores', 'limit_threads')},
     'config.image_size.use_trained_size': 'plan.trained',
     'config.image_size.use_trained_anchors': 'plan.trained',
     'engine.data.note_sizes': 'plan.trained',
@@ -42,10 +43,10 @@ def former_names(module: str) -> Callable[[str], Any]:
 
     def get(name: str) -> Any:
         old = f'{place}.{name}'.lstrip('.')
-        if (text := GONE.get(old) or GONE.get(place)) and not name.startswith('__'):
+        if text := GONE.get(old):
             raise ImportError(f'tokennorm.{old} is gone; instead: {text}', name=module)
         if old in MODULES:
-            return sys.modules[f'tokennorm.{old}']
+            return import_module(f'tokennorm.{old}')
         new = NAMES.get(old) or MODULES.get(place)
         if new is None or name.startswith('__'):
             raise AttributeError(f'module {module!r} has no attribute {name!r}')
@@ -56,10 +57,23 @@ def former_names(module: str) -> Callable[[str], Any]:
     return get
 
 
-def keep_former_modules() -> None:
-    """Makes the former modules importable. Each is empty until one of its names is used."""
-    for place in (*MODULES, 'engine.checks'):
-        name = f'tokennorm.{place}'
-        if name not in sys.modules:
-            sys.modules[name] = module = ModuleType(name, 'Moved.')
-            module.__getattr__ = former_names(name)
+class FormerModules:
+    """Finds the former modules after all other finders. Each is empty until one of its names is used.
+
+    None is in `sys.modules` before it is imported: pickle asks all modules there for a name.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        place = name.removeprefix('tokennorm.')
+        if place in GONE:
+            raise ImportError(f'{name} is gone; instead: {GONE[place]}', name=name)
+        return ModuleSpec(name, FormerModules) if place in MODULES else None  # type: ignore[arg-type]
+
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> ModuleType:
+        return ModuleType(spec.name, 'Moved.')
+
+    @staticmethod
+    def exec_module(module: Any) -> None:
+        module.__getattr__ = former_names(module.__name__)

@@ -73,6 +73,13 @@ def test_limits_of_control_groups(groups, monkeypatch, own, mounts, files, expec
     assert cores.available_cores() == (expected or 64)
 
 
+def test_names_of_other_mounts_may_have_any_bytes(groups, tmp_path):
+    groups(['0::/'], [V2], {'fs/cpu.max': '400000 100000'})
+    mounts = tmp_path / 'mountinfo'
+    mounts.write_bytes(b'40 1 8:17 / /media/M\xfcller\x0b\xe2\x80\xa8 rw - vfat /dev/sdb1 rw\n' + mounts.read_bytes())
+    assert cores.container_cores(tmp_path) == 4
+
+
 def test_systems_without_control_groups_have_no_limit(tmp_path):
     assert cores.container_cores(tmp_path) is None
 

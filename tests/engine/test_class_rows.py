@@ -1,14 +1,18 @@
 """A new training run takes rows of its classes by name, and says how many."""
 
+from copy import deepcopy
 from types import SimpleNamespace
 
 import pytest
 import torch
 from mmdet.datasets import CocoDataset
 from mmengine.config import Config
+from mmengine.registry import MODELS, init_default_scope
+from torch import nn
 
 from tests.helpers.exporting import build, config
 from tokennorm.checkpoints import Checkpoint
+from tokennorm.config.paths import config as mmdet_config
 from tokennorm.config.tree import set_num_classes
 from tokennorm.engine.class_rows import class_rows, classes_of
 from tokennorm.engine.runner import load_from_checkpoint
@@ -107,3 +111,18 @@ def test_layers_that_are_not_found_are_said(tmp_path):
     found, line = class_rows(cfg, model, checkpoint, ['green', 'red'])
     assert not found
     assert 'unknown (ValueError: heads have 2 and 5 classes) and are taken as they are' in line
+
+
+def test_two_stage_deformable_detr_keeps_the_scores_of_its_proposals():
+    """Row 0 of the last layer is of objects of any class."""
+    init_default_scope('mmdet')
+    cfg = Config.fromfile(mmdet_config('mmdet::deformable_detr/deformable-detr-refine-twostage_r50_16xb2-50e_coco'))
+    cfg.model.backbone = dict(type=nn.Identity)
+    set_num_classes(cfg.model, 3)
+    model = MODELS.build(deepcopy(cfg.model))
+    old = {key: torch.rand_like(value) for key, value in model.state_dict().items()}
+    checkpoint = Checkpoint('x.pth', dict(state_dict=old, meta=dict(dataset_meta=dict(classes=('a', 'b', 'c')))))
+    taken, _ = class_rows(cfg, model, checkpoint, ['c', 'd', 'a'])
+    key = 'bbox_head.cls_branches.{}.weight'
+    assert torch.equal(taken[key.format(6)](model.state_dict()[key.format(6)])[0], old[key.format(6)][0])
+    assert torch.equal(taken[key.format(5)](model.state_dict()[key.format(5)])[0], old[key.format(5)][2])

@@ -100,6 +100,20 @@ VALUES = {  # the values of two pixels, their type, and the gray levels of both
 }
 
 
+def test_unsigned_32_bits_have_no_sign(tmp_path):
+    (tmp_path / 'image.tif').write_bytes(tiff(np.array([[0, 2**31, 2**32 - 1]], np.uint32)))
+    with Image.open(tmp_path / 'image.tif') as image:
+        image.load()
+        assert as_pixels(image)[0, :, 0].tolist() == [0, 128, 255]
+    assert read_image(tmp_path / 'image.tif')[0, :, 0].tolist() == [0, 128, 255]
+
+
+@pytest.mark.parametrize('mark', [np.nan, np.inf, *np.array([np.finfo(np.float32).min, np.finfo(np.float32).max])])
+def test_pixels_without_a_value_leave_the_others_as_they_are(mark):
+    image = np.array([[mark, 0, 100, 255]], np.float32)
+    assert decode(cv2.imencode('.tif', image)[1].tobytes())[0, :, 0].tolist() == [0, 0, 100, 255]
+
+
 @pytest.mark.parametrize('name', VALUES)
 def test_the_whole_range_of_values_below_0_is_kept(name):
     values, dtype, levels = VALUES[name]
@@ -128,7 +142,12 @@ PARTS = {  # image, format, and what is said of it
     'NaN': (
         Image.fromarray(np.where(DEPTH > 990, np.nan, DEPTH / 4000).astype(np.float32)),
         'TIFF',
-        ['NaN and infinity as 0'],
+        ['NaN, infinity and values beyond 1e37 as 0'],
+    ),
+    'GeoTIFF without values': (
+        Image.fromarray(np.where(DEPTH > 990, np.finfo(np.float32).min, DEPTH / 4000).astype(np.float32)),
+        'TIFF',
+        ['NaN, infinity and values beyond 1e37 as 0'],
     ),
     **{kind: (Image.fromarray(COLOR), kind, []) for kind in ('GIF', 'WEBP', 'PNG', 'AVIF', 'TIFF', 'JPEG')},
     **{f'animated {kind}': (Image.fromarray(COLOR), kind, [FRAMES]) for kind in ('GIF', 'WEBP', 'PNG', 'AVIF')},
@@ -154,6 +173,9 @@ def test_what_is_cut_or_left_out_is_said(name, tmp_path):
         (dict(channels=5), ['3 of 5 channels']),
         (dict(channels=4, extrasamples=['unspecified']), ['3 of 4 channels']),
         (dict(channels=4, extrasamples=['unassalpha']), []),
+        (dict(channels=2, photometric='minisblack'), ['1 of 2 channels']),
+        (dict(channels=4, photometric='minisblack', extrasamples=['unassalpha'] + 2 * [0]), ['1 of 4 channels']),
+        (dict(channels=2, photometric='minisblack', extrasamples=['unassalpha']), []),
         (dict(channels=3, bigtiff=True), []),
         (dict(channels=3, pages=2, bigtiff=True), [PAGES]),
         (dict(channels=3, pages=2, byteorder='>'), [PAGES]),
@@ -162,7 +184,8 @@ def test_what_is_cut_or_left_out_is_said(name, tmp_path):
 def test_channels_and_pages_of_tiff(options, expected):
     tifffile, stream = pytest.importorskip('tifffile'), io.BytesIO()
     channels, pages = options.pop('channels'), options.pop('pages', 1)
-    tifffile.imwrite(stream, np.zeros((pages, 16, 24, channels), np.uint8), photometric='rgb', **options)
+    options = dict(photometric='rgb', planarconfig='contig') | options
+    tifffile.imwrite(stream, np.zeros((pages, 16, 24, channels), np.uint8), **options)
     assert left_out(stream.getvalue()) == expected
 
 

@@ -33,11 +33,12 @@ def container_cores(proc: Path = Path('/proc/self')) -> int | None:
 def _control_groups(proc: Path) -> Iterator[Path]:
     """Yields the folders of the groups that can limit the processor time of a process, inner ones first."""
     try:
-        mounts, groups = ((proc / name).read_text('utf-8').splitlines() for name in ('mountinfo', 'cgroup'))
+        # Names of other mounts and groups have any bytes.
+        mounts, groups = (os.fsdecode((proc / name).read_bytes()).split('\n') for name in ('mountinfo', 'cgroup'))
     except OSError:  # not Linux
         return
-    paths = {name: path for _, names, path in (line.split(':', 2) for line in groups) for name in names.split(',')}
-    for line in mounts:
+    paths = {name: path for _, names, path in (line.split(':', 2) for line in groups if line) for name in names.split(',')}
+    for line in (line for line in mounts if ' - cgroup' in line):
         before, _, after = line.partition(' - ')
         root, place = before.split()[3:5]
         kind, *_, options = after.split()
@@ -58,7 +59,7 @@ def _limit_of(group: Path) -> float | None:
             quota, period = map(int, ' '.join((group / name).read_text('ascii') for name in names).split())
         except (OSError, ValueError):  # no such file, or `max`
             continue
-        return quota / period if quota > 0 else None
+        return quota / period if quota > 0 and period > 0 else None
     return None
 
 

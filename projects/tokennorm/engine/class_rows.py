@@ -1,6 +1,6 @@
 """Rows of classes that a training run takes from its initial weights, by the names of the classes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any
 
@@ -35,8 +35,10 @@ def class_rows(cfg: Config, model: nn.Module, checkpoint: Checkpoint, classes: l
     except Exception as error:  # of a detector that reads its backbone, whatever it raises
         unknown = f'the layers that count them are unknown ({type(error).__name__}: {error!s:.200})'
         return {}, f'classes: not those of the checkpoint; {unknown} and are taken as they are'
-    axes = class_axes(model, *counts, larger.state_dict())
-    found = take_class_rows(axes, model.state_dict(), checkpoint.state_dict, trained, classes)
+    axes, expected, old = class_axes(model, *counts, larger.state_dict()), model.state_dict(), checkpoint.state_dict
+    found = take_class_rows(axes, expected, old, trained, classes)
+    by_place = {key: axis for key, axis in axes.items() if key.startswith(tuple(_scores_of_objects(model)))}
+    found |= take_class_rows(by_place, expected, old, *([str(i) for i in range(len(c))] for c in (trained, classes)))
     return found, describe_rows(rows, classes) if found else ''
 
 
@@ -47,6 +49,20 @@ def classes_of(checkpoint: Checkpoint) -> list[str]:
     meta = checkpoint.meta
     is_coco = 'CocoDataset' in str(meta.get('cfg') or meta.get('config'))
     return list(checkpoint.dataset_meta.get('classes') or (CocoDataset.METAINFO['classes'] if is_coco else ()))
+
+
+def _scores_of_objects(model: nn.Module) -> Iterator[str]:
+    """Yields layers in which row 0 is of objects of any class, and the others are not read, and not of classes.
+
+    Two-stage Deformable DETR chooses its queries by it (mmdet 3.3, `DeformableDETR.pre_decoder`), DINO by all rows.
+    """
+    from mmdet.models import DeformableDETRHead
+
+    for name, head in model.named_modules():
+        loss = getattr(head, 'loss_by_feat', None)
+        if getattr(loss, '__func__', None) is DeformableDETRHead.loss_by_feat and head.as_two_stage:
+            if not head.share_pred_layer:
+                yield f'{name}.cls_branches.{head.num_pred_layer - 1}.'
 
 
 def _with_one_class_more(model: Any, num_classes: int) -> nn.Module:

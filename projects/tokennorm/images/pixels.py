@@ -6,9 +6,10 @@ It needs numpy and OpenCV; Pillow for WebP, AVIF, GIF and JPEG 2000 as well as f
 - 16-bit and float images are scaled linearly. White is the smallest full range that holds the largest value of the
   image: 1 (float only), 2**8 - 1, 2**10 - 1, 2**12 - 1, 2**14 - 1 or 2**16 - 1. Black is 0. With negative values, as
   in CT, black is the nearest -2**n below all values; white of floats is then 1 or the nearest 2**n above.
-- Float images that are between -1/4 and 2 are cut at 0 and 1, as resampled images are. NaN and infinity become 0.
+- Float images that are between -1/4 and 2 are cut at 0 and 1, as resampled images are. NaN, infinity
+  and values beyond 1e37, which mark pixels without a value, become 0.
 - Gray becomes three equal channels, a palette its colors, CMYK RGB. Transparency is dropped.
-- Of several frames or pages the first is read, of more than four channels the first three. Files that end early are
+- Of several frames or pages the first is read, of more channels than colors the first ones. Files that end early are
   refused.
 
 What is cut or left out this way can be told: the functions that read files call `note` with a text about each.
@@ -31,6 +32,7 @@ HTTP = 'http://', 'https://'
 Note = Callable[[str], Any]
 PAGES, FRAMES = 'the first of several pages', 'the first of several frames'
 _BITS = 8, 10, 12, 14, 16
+_NO_VALUE = 1e37  # and more: GeoTIFF marks pixels without a value by the least number of float32, -3.4e38
 CV_LOG = getattr(cv2.utils, 'logging', cv2)  # of OpenCV 5; OpenCV 4 has its functions itself
 # Files that OpenCV decodes in full, with their EXIF: JPEG, PNG, TIFF, BMP and PNM.
 _OPENCV = b'\xff\xd8\xff', b'\x89PNG', b'II*\0', b'MM\0*', b'BM', *(b'P%d' % i for i in range(1, 7))
@@ -164,9 +166,9 @@ def left_out(content: bytes) -> list[str]:
             file.seek(tags.next)
             tags.load(file)
             channels, ink, extra = (tags.get(key) for key in (277, 262, 338))  # 1 and 2 of 338 are transparency
-            is_rgb_and_more = channels == 4 and ink == 2 and not {1, 2} & {*(extra or ())}
-            if is_rgb_and_more or (channels or 1) > 4 + (ink == 5):  # 5 is CMYK
-                texts.append(f'3 of {channels} channels')
+            colors = {2: 3, 5: 4, 6: 3, 8: 3}.get(ink, 1)  # of RGB, CMYK, YCbCr and Lab, or else of gray and a palette
+            if (channels or 1) > colors + bool({1, 2} & {*(extra or ())}):
+                texts.append(f'{min(colors, 3)} of {channels} channels')
             if tags.next:
                 file.seek(tags.next)
                 tags.load(file)
@@ -218,9 +220,11 @@ def _from_pillow(image: Any) -> np.ndarray:
     """The values of a PIL image, (H, W, 3), or (H, W) with more than 8 bits."""
     from PIL import ImageOps
 
+    tags = getattr(image, 'tag_v2', {})  # Pillow reads unsigned TIFF of 32 bits as signed
+    is_unsigned = image.mode == 'I' and tags.get(258) == (32,) and tags.get(339, (1,)) == (1,)
     image = ImageOps.exif_transpose(image)
     if image.mode[0] in 'IF':  # more than 8 bits
-        return np.asarray(image)
+        return np.asarray(image).view(np.uint32) if is_unsigned else np.asarray(image)
     return np.ascontiguousarray(np.asarray(image.convert('RGB'))[..., ::-1])
 
 
@@ -228,10 +232,10 @@ def _to_8_bits(image: np.ndarray, note: Note | None = None) -> np.ndarray:
     """(H, W, 3) or (H, W) -> (H, W, 3) uint8."""
     if image.dtype != np.uint8:
         is_float = image.dtype.kind == 'f'
-        if is_float and not np.isfinite(image).all():
-            image = np.nan_to_num(image, posinf=0, neginf=0)
+        if is_float and not (has_value := np.abs(image) < _NO_VALUE).all():
+            image = np.where(has_value, image, 0)
             if note is not None:
-                note('NaN and infinity as 0')
+                note('NaN, infinity and values beyond 1e37 as 0')
         least, most = image.min().item(), image.max().item()
         if most <= 0 and least < 0:
             raise ImageError('it has no value above 0, such as decibels; convert it to 8 or 16 bits')

@@ -45,6 +45,15 @@ def test_layouts(tmp_path, layout):
         assert len(split.content['images']) == 2
 
 
+def test_absolute_names_do_not_hide_the_folder_of_the_others(tmp_path):
+    for split in ('train', 'val'):
+        names = [str(tmp_path / 'images' / split / f'{i}.jpg') for i in range(60)]
+        write(tmp_path, f'annotations/{split}.json', [*names, 'last.jpg'], f'images/{split}')
+    splits = find_splits(tmp_path)
+    assert [split.image_dir for split in splits.values()] == [tmp_path / 'images' / split for split in splits]
+    assert splits['train'].content['images'][-1]['file_name'] == 'last.jpg'
+
+
 def test_valid_is_val_and_test_is_optional(tmp_path):
     write(tmp_path, 'train/_annotations.coco.json', ['a.jpg'], 'train')
     write(tmp_path, 'valid/_annotations.coco.json', ['a.jpg'], 'valid')

@@ -146,7 +146,7 @@ def _image_dir(names: Sequence[str], ann_file: Path, split: str, root: Path, fil
     Ties are resolved in this order: a folder that is not named after another split, nor inside such a folder; a folder
     named after this split; the folder nearest to the annotation file; the shortest path.
     """
-    names = [name for name in names[:50] if name and not os.path.isabs(name)]  # which every folder would have
+    names = [name for name in names if name and not os.path.isabs(name)][:50]  # every folder would have absolute ones
     near = {Path(*place.parts[: len(root.parts) + 2]) for place in {file.parent for file in files}}
     rank: Callable[[Path], tuple[int, ...]] = partial(_rank, names, ann_file, split, root)
     folders = sorted({root, ann_file.parent, *near, *(folder.parent for folder in near - {root})})
