@@ -16,6 +16,7 @@ os.environ['OMP_NUM_THREADS'] = '1'
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from PIL import Image
 
 from tests.helpers.trained import without_report  # noqa: F401 - a fixture
@@ -114,12 +115,26 @@ def forget_visualizers():
             kind._instance_dict.clear()
 
 
+def made_once(tmp_path_factory, name, make):
+    """A folder that the first worker of pytest-xdist makes by `make(folder)`, and that the others wait for."""
+    of_worker = tmp_path_factory.getbasetemp()
+    folder = (of_worker.parent if 'PYTEST_XDIST_WORKER' in os.environ else of_worker) / 'shared' / name
+    folder.mkdir(parents=True, exist_ok=True)
+    made = folder.with_name(f'{name}.made')
+    with FileLock(folder.with_name(f'{name}.lock')):
+        if not made.exists():
+            make(folder)
+            made.touch()
+    return folder
+
+
 @pytest.fixture(scope='session')
 def demo_data(tmp_path_factory):
-    """Four images of shapes to train on, and three to validate with."""
+    """Four images of shapes to train on, and three to validate with: nothing writes to them."""
     from experiments.shapes import make_shapes_dataset
 
-    return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=4, num_val=3, image_size=64)
+    sizes = dict(num_train=4, num_val=3, image_size=64)
+    return made_once(tmp_path_factory, 'data', lambda at: make_shapes_dataset(at / 'shapes', **sizes)) / 'shapes'
 
 
 @pytest.fixture(scope='session')
@@ -158,9 +173,8 @@ def demo_trained(demo_data, tmp_path_factory):
     from tests.helpers.commands import tool
     from tests.helpers.trained import CONFIG, options
 
-    work_dir = tmp_path_factory.mktemp('work')
-    tool('train')([CONFIG, '--work-dir', str(work_dir), '--cfg-options', *options(demo_data)])
-    return work_dir
+    words = ['--cfg-options', *options(demo_data)]
+    return made_once(tmp_path_factory, 'work', lambda at: tool('train')([CONFIG, '--work-dir', str(at), *words]))
 
 
 @pytest.fixture(scope='session')
@@ -175,7 +189,8 @@ def exported(tmp_path_factory):
     cfg = config(strides=(4,))
     cfg.model.neck = None
     model = build(cfg)
-    return model, write(cfg, model, tmp_path_factory.mktemp('export') / 'tiny.onnx', dynamic=False)
+    folder = made_once(tmp_path_factory, 'export', lambda at: write(cfg, model, at / 'tiny.onnx', dynamic=False))
+    return model, folder / 'tiny.onnx'
 
 
 @pytest.fixture
