@@ -30,6 +30,17 @@ SLOW = 6  # seconds of processor time; two to three times what the slowest test 
 PUBLISHED_CASES = Path(__file__).resolve().parents[2] / 'shared' / 'fixtures'
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Imports make a million objects that stay: garbage is neither looked for meanwhile nor among them later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def processor_time():
     """Seconds of this process and of those that it started and that have ended."""
     return sum(os.times()[:4])
@@ -78,7 +89,6 @@ def metafiles_are_read_once():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr('mmengine.config.utils.load', functools.cache(mmengine.config.utils.load))
-        gc.freeze()  # mmengine collects garbage with each dataset: not among the million objects of imported modules
         yield
 
 
