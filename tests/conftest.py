@@ -16,6 +16,7 @@ os.environ['OMP_NUM_THREADS'] = '1'
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from PIL import Image
 
 from tests.helpers.trained import without_report  # noqa: F401 - a fixture
@@ -27,6 +28,17 @@ if os.environ.get('CUDA_VISIBLE_DEVICES') == '' or not (Path('/dev/nvidia0').exi
 sys.path.append(str(Path(__file__).resolve().parents[1] / 'tools'))  # which Python does for a program there
 SLOW = 6  # seconds of processor time; two to three times what the slowest test takes, for slower machines
 PUBLISHED_CASES = Path(__file__).resolve().parents[2] / 'shared' / 'fixtures'
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Imports make a million objects that stay: garbage is neither looked for meanwhile nor among them later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def processor_time():
@@ -77,7 +89,6 @@ def metafiles_are_read_once():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr('mmengine.config.utils.load', functools.cache(mmengine.config.utils.load))
-        gc.freeze()  # mmengine collects garbage with each dataset: not among the million objects of imported modules
         yield
 
 
@@ -114,12 +125,26 @@ def forget_visualizers():
             kind._instance_dict.clear()
 
 
+def made_once(tmp_path_factory, name, make):
+    """A folder that the first worker of pytest-xdist makes by `make(folder)`, and that the others wait for."""
+    of_worker = tmp_path_factory.getbasetemp()
+    folder = (of_worker.parent if 'PYTEST_XDIST_WORKER' in os.environ else of_worker) / 'shared' / name
+    folder.mkdir(parents=True, exist_ok=True)
+    made = folder.with_name(f'{name}.made')
+    with FileLock(folder.with_name(f'{name}.lock')):
+        if not made.exists():
+            make(folder)
+            made.touch()
+    return folder
+
+
 @pytest.fixture(scope='session')
 def demo_data(tmp_path_factory):
-    """Four images of shapes to train on, and three to validate with."""
+    """Four images of shapes to train on, and three to validate with: nothing writes to them."""
     from experiments.shapes import make_shapes_dataset
 
-    return make_shapes_dataset(tmp_path_factory.mktemp('data') / 'shapes', num_train=4, num_val=3, image_size=64)
+    sizes = dict(num_train=4, num_val=3, image_size=64)
+    return made_once(tmp_path_factory, 'data', lambda at: make_shapes_dataset(at / 'shapes', **sizes)) / 'shapes'
 
 
 @pytest.fixture(scope='session')
@@ -158,9 +183,8 @@ def demo_trained(demo_data, tmp_path_factory):
     from tests.helpers.commands import tool
     from tests.helpers.trained import CONFIG, options
 
-    work_dir = tmp_path_factory.mktemp('work')
-    tool('train')([CONFIG, '--work-dir', str(work_dir), '--cfg-options', *options(demo_data)])
-    return work_dir
+    words = ['--cfg-options', *options(demo_data)]
+    return made_once(tmp_path_factory, 'work', lambda at: tool('train')([CONFIG, '--work-dir', str(at), *words]))
 
 
 @pytest.fixture(scope='session')
@@ -175,7 +199,8 @@ def exported(tmp_path_factory):
     cfg = config(strides=(4,))
     cfg.model.neck = None
     model = build(cfg)
-    return model, write(cfg, model, tmp_path_factory.mktemp('export') / 'tiny.onnx', dynamic=False)
+    folder = made_once(tmp_path_factory, 'export', lambda at: write(cfg, model, at / 'tiny.onnx', dynamic=False))
+    return model, folder / 'tiny.onnx'
 
 
 @pytest.fixture

@@ -22,10 +22,10 @@ DETECTORS = [path for path in CONFIGS if path.parent.name not in ('imagenet', 'p
 NORM_AND_STEM = {'-(dtn|local)': 'model.backbone.token_norm_cfg.', '-dpn': 'model.backbone.stem_cfg.'}
 COCO = [path for path in DETECTORS if path.parent.name not in ('demo', 'trial')]
 ONE_GPU = [path for path in COCO if '_1xb2-accum8-' in path.name]
-# One of each backbone and detector; the slow tests build the others as well. Those for one GPU have the same models.
+# One of each backbone, and of each detector; the slow tests build the others. Those for one GPU have the same models.
 QUICK = re.compile(
     r'(?!.*1xb2-accum8)'
-    r'(pvt-mini-dtn|(retinanet_(pvt-t|pvtv2-b2|swin-t-p4-w7|vit-s)-dtn-dpn|mask-rcnn_(pvt-t-dpn|swin-t-p4-w7|vit-s))_|'
+    r'(pvt-mini-dtn|(retinanet_(pvt-t|pvtv2-b2|swin-t-p4-w7|vit-s)-dtn-dpn|mask-rcnn_pvt-t-dpn)_|'
     r'^(pvt-tiny|pvtv2-b2|swin-tiny|vit-small)-dtn_|^pvt-tiny-h4458_|^swin-tiny-local_)'
 )
 # Their smaller sizes differ in nothing else.
@@ -58,11 +58,13 @@ def name_of(path):
     return str(path.relative_to(ROOT))
 
 
-def cases(paths):
-    """Parameters of a test that builds models: the larger sizes are slow."""
-    marks = {True: pytest.mark.slow, False: ()}
-    sizes = [(path, LARGER.search(path.name.replace('pvt-small', 'pvt-s')) is not None) for path in paths]
-    return [pytest.param(path, id=name_of(path), marks=marks[larger]) for path, larger in sizes]
+def cases(paths, quick=None):
+    """Parameters of a test: all but `quick` are slow, and without it the larger sizes."""
+
+    def marks(name):
+        return () if (quick.search(name) if quick else not LARGER.search(name)) else pytest.mark.slow
+
+    return [pytest.param(p, id=name_of(p), marks=marks(p.name.replace('pvt-small', 'pvt-s'))) for p in paths]
 
 
 def control_of(path):
@@ -74,13 +76,7 @@ def has_dtns_heads(path):
     return match is not None and not match['v2'] and re.search('-(dtn|h4458)', path.name) is not None
 
 
-@pytest.fixture(
-    scope='module',
-    params=[
-        pytest.param(path, id=name_of(path), marks=() if QUICK.search(path.name) else pytest.mark.slow)
-        for path in CONFIGS
-    ],
-)
+@pytest.fixture(scope='module', params=cases(CONFIGS, QUICK))
 def built(request):
     """Path of a config, and its model on the meta device."""
     with torch.device('meta'):
@@ -96,7 +92,7 @@ def test_builds_a_backbone_of_ours_with_the_norms_of_its_name(built):
     assert ('LocalLayerNorm' in kinds) == ('-local' in path.name)
 
 
-@pytest.mark.parametrize('path', DETECTORS, ids=name_of)
+@pytest.mark.parametrize('path', cases(DETECTORS))
 def test_heads_count_the_classes_of_the_dataset(path):
     cfg = resolve(path)
     dataset = cfg.train_dataloader.dataset
@@ -136,7 +132,7 @@ def test_variants_differ_only_in_norm_stem_and_initial_weights(path):
         assert variant['model.backbone.stem_cfg.type'] == 'DualPatchEmbed'
 
 
-@pytest.mark.parametrize('path', [path for path in CONFIGS if OF_PVT.search(path.name)], ids=name_of)
+@pytest.mark.parametrize('path', cases(path for path in CONFIGS if OF_PVT.search(path.name)))
 def test_each_pvt_config_states_its_heads(path):
     arch = resolve(path).model.backbone.arch
     heads = {**PVT_ARCHS, **PVT_V2_ARCHS}[arch]['num_heads']
@@ -153,7 +149,7 @@ def pretraining_of(path):
     return ROOT.parent / config
 
 
-@pytest.mark.parametrize('path', COCO, ids=name_of)
+@pytest.mark.parametrize('path', cases(COCO))
 def test_initial_weights_fit_the_detector(path):
     """LayerNorm baselines load the authors' weights, variants what the command in their docstring trains."""
     backbone = resolve(path).model.backbone
@@ -176,7 +172,7 @@ def layers_of(path):
     return {name: f'{type(m).__name__}({m.extra_repr()})' for name, m in modules if not list(m.children())}
 
 
-@pytest.mark.parametrize('path', cases(path for path in COCO if path in VARIANTS))
+@pytest.mark.parametrize('path', cases((path for path in COCO if path in VARIANTS), QUICK))
 def test_a_detector_computes_what_its_pretraining_computed(path):
     """Every layer that both have is built with the same arguments: eps, heads, pools, kernels, channels."""
     detector, pretraining = layers_of(path), layers_of(pretraining_of(path))
@@ -241,7 +237,7 @@ def test_a_detector_takes_all_that_its_pretraining_made(path, tmp_path):
         torch.testing.assert_close(value, expected, rtol=0, atol=0, msg=name)
 
 
-@pytest.mark.parametrize('path', cases(CONFIGS))
+@pytest.mark.parametrize('path', cases(CONFIGS, QUICK))
 def test_norms_positions_and_lambdas_get_no_weight_decay(path):
     cfg = deepcopy(resolve(path))
     cfg.model.backbone.init_cfg = None
@@ -269,7 +265,7 @@ def test_norms_positions_and_lambdas_get_no_weight_decay(path):
     assert {decay[id(p)] for name, p in trained.items() if name in decayed} == {base}
 
 
-@pytest.mark.parametrize('path', COCO, ids=name_of)
+@pytest.mark.parametrize('path', cases(COCO))
 def test_hyperparameters_are_those_of_the_backbone_s_authors(path):
     cfg = resolve(path)
     lr, weight_decay, warm_up = HYPERPARAMETERS[path.parent.name]
@@ -288,7 +284,7 @@ def test_hyperparameters_are_those_of_the_backbone_s_authors(path):
     assert cfg.auto_scale_lr.base_batch_size * batches_a_step == 8 * images
 
 
-@pytest.mark.parametrize('path', ONE_GPU, ids=name_of)
+@pytest.mark.parametrize('path', cases(ONE_GPU))
 def test_on_one_gpu_a_step_sees_as_many_images_as_on_eight(path):
     one = flatten(resolve(path).to_dict())
     eight = flatten(resolve(path.with_name(path.name.replace('_1xb2-accum8-', '_'))).to_dict())

@@ -129,6 +129,7 @@ def test_garbage_is_collected_afterwards(user):
     assert module._FINDER not in sys.meta_path
 
 
+@pytest.mark.slow
 def test_a_prediction_starts_without_what_few_functions_need(tmp_path):
     """In a process of its own: the names work afterwards."""
     code = """

@@ -131,13 +131,18 @@ CASES = {
         'Swin': own(swin.small_swin, token_norm_cfg=dict(type='DTN')),
     },
 }
-EVERY = pytest.mark.parametrize(
-    ('layout', 'case'),
-    [pytest.param(layout, case, id=f'{name}, {layout}') for layout, of in CASES.items() for name, case in of.items()],
-)
 
 
-@EVERY
+def every(slow):
+    """All cases; all but the first of each layout may be slow."""
+    return [
+        pytest.param(layout, case, id=f'{name}, {layout}', marks=pytest.mark.slow if slow and i else ())
+        for layout, of in CASES.items()
+        for i, (name, case) in enumerate(of.items())
+    ]
+
+
+@pytest.mark.parametrize(('layout', 'case'), every(slow=False))
 def test_it_is_recognized_and_gives_equal_outputs(tmp_path, layout, case):
     """In a checkpoint of a runner; the next test loads the same without its prefix."""
     content, model, theirs, unexpected = case()
@@ -159,7 +164,7 @@ def test_it_is_recognized_and_gives_equal_outputs(tmp_path, layout, case):
             assert_near(f'output {i}', actual, expected)
 
 
-@EVERY
+@pytest.mark.parametrize(('layout', 'case'), every(slow=True))
 def test_the_report_is_true(tmp_path, layout, case):
     """What it calls unexpected changes nothing in the model, and all that it calls filled follows the file."""
     content, model, _, _ = case()

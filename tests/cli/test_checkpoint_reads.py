@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.helpers.cases import slow
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, options
 from tokennorm.checkpoints import reading
@@ -21,7 +22,7 @@ def reads(monkeypatch):
 
 
 @pytest.mark.usefixtures('without_report')
-@pytest.mark.parametrize('command', ['predict', 'test', 'train --init', 'train --resume'])
+@pytest.mark.parametrize('command', ['predict', slow('test'), 'train --init', slow('train --resume')])
 def test_a_checkpoint_is_read_once(command, demo_data, demo_trained, tmp_path, reads):
     best = 'best_coco_bbox_mAP_epoch_1.pth'
     work_dir, more = (

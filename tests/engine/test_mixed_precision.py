@@ -20,7 +20,7 @@ HALF = dict(bf16=torch.bfloat16, fp16=torch.float16)
 @pytest.mark.parametrize(
     ('name', 'kind'),
     [
-        ('retinanet_pvt-mini-dtn_fpn', 'bf16'),
+        slow('retinanet_pvt-mini-dtn_fpn', 'bf16'),
         ('mask-rcnn_pvt-mini-dtn_fpn', 'fp16'),
         slow('retinanet_pvt-mini-dtn_fpn', 'fp16'),
         slow('mask-rcnn_pvt-mini-dtn_fpn', 'bf16'),

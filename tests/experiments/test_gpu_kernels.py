@@ -35,7 +35,7 @@ pytestmark = [
 
 # batch, height, width, channels, heads, pool: why
 CASES = [
-    (1, 2, 3, 4, 2, 1),  # two heads
+    slow(1, 2, 3, 4, 2, 1),  # two heads
     slow(2, 2, 1, 9, 3, 1),  # one column
     (1, 3, 3, 4, 1, 2),  # pooled, partial windows at both edges
     slow(1, 4, 40, 6, 1, 1),  # more than one block of positions
@@ -82,7 +82,7 @@ def test_half_precision_loses_only_its_own_digits(dtype):
 
 @pytest.mark.parametrize(
     ('height', 'width', 'valid', 'pool'),
-    [(2, 5, [[2, 3], [1, 5]], 2), *(slow(3, 19, [[2, 18], [3, 5]], pool) for pool in (1, 2))],
+    [(2, 3, [[2, 2], [1, 3]], 2), *(slow(3, 19, [[2, 18], [3, 5]], pool) for pool in (1, 2))],
 )
 def test_padded_batches(height, width, valid, pool):
     """Each image has its own P, and its own band."""
@@ -108,6 +108,7 @@ def test_padding_may_be_nan(pool):
     assert torch.equal(*results)
 
 
+@pytest.mark.slow
 def test_only_var_takes_the_mean_of_the_token():
     args = arguments(1, 3, 3, 4, 1)
     args[3] = None
@@ -115,7 +116,7 @@ def test_only_var_takes_the_mean_of_the_token():
 
 
 def test_large_common_offset_keeps_its_digits():
-    args = arguments(1, 4, 4, 2, 1)
+    args = arguments(1, 3, 3, 2, 1)
     args[0] = (args[0] + 1e4).float().double()
     args[4][:] = -30.0  # inter-token variance only: the term that cancels
     args[5] = torch.tensor([[-0.05, 0.0, 0.1]]).double()

@@ -46,7 +46,7 @@ class Balance(HTMLParser):
             self.rows[-1][-1] += data.strip()
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture(scope='session')
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp('tiny <run>')
     truth = make_truth(num_images=8)

@@ -12,6 +12,7 @@ from mmengine.config import DictAction
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
 
+from tests.helpers.cases import slow
 from tokennorm.norms import DTN, LayerNorm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +46,13 @@ def test_the_tables_are_complete():
     assert SMALL_STAR.strip() in PAGE
 
 
-@pytest.mark.parametrize(('title', 'line'), DTN_TABLE, ids=[title for title, _ in DTN_TABLE])
+def kinds_of(table, *numbers):
+    """The lines of a table as cases: these are fast."""
+    marks = {True: (), False: pytest.mark.slow}
+    return [pytest.param(*row, id=row[0], marks=marks[i in numbers]) for i, row in enumerate(table)]
+
+
+@pytest.mark.parametrize(('title', 'line'), kinds_of(DTN_TABLE, 5, 9, 12, 13, 15))
 def test_a_line_of_the_dtn_paper_builds(title, line):
     backbone = build('vit-small-dtn_8xb128_in1k.py', SMALL_STAR + line).backbone
     norms = [module for module in backbone.modules() if isinstance(module, DTN)]
@@ -71,7 +78,7 @@ def test_a_line_of_table_10a_for_pvt_builds(title, line):
     assert len(with_eq6) == (6 if 'Eq. 6' in title else 0)
 
 
-@pytest.mark.parametrize(('title', 'line'), DPN_TABLE, ids=[title for title, _ in DPN_TABLE])
+@pytest.mark.parametrize(('title', 'line'), kinds_of(DPN_TABLE, 2, 5, 7))
 def test_a_line_of_the_dual_patchnorm_notes_builds(title, line):
     model = build('vit-small_8xb128_in1k.py', line)
     block, stem = model.backbone.blocks[0], model.backbone.patch_embed
@@ -97,7 +104,12 @@ MODELS_OF_TABLE_3 = {
 
 @pytest.mark.parametrize(
     ('title', 'line', 'place'),
-    [(*row, 'token_norm_cfg') for row in TABLE_3] + [(*TABLE_3[2], 'attn_norm_cfg'), (*TABLE_3[2], 'norm_cfg')],
+    [
+        *(slow(*row, 'token_norm_cfg') for row in TABLE_3[:4]),
+        *((*row, 'token_norm_cfg') for row in TABLE_3[4:]),
+        (*TABLE_3[2], 'attn_norm_cfg'),
+        slow(*TABLE_3[2], 'norm_cfg'),
+    ],
 )
 def test_a_normalizer_of_table_3_is_as_in_the_authors_code(title, line, place):
     replaced = line.replace('token_norm_cfg', place)

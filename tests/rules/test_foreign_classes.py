@@ -33,13 +33,14 @@ register_all_modules(init_default_scope=False)
 
 
 def classes(name):
-    """Returns the classes of a registry of mmengine, of its child in mmdet, and of that in this package."""
+    """Returns the classes of a registry of mmengine, mmdet and this package, of which every fourth is fast."""
     registry = getattr(upstream, name)
     children = [registry.children[scope] for scope in ('mmdet', 'tokennorm') if scope in registry.children]
     for child in children:
         child.import_from_location()
     found = {f'{one.scope}.{key}': cls for one in (registry, *children) for key, cls in one.module_dict.items()}
-    return [pytest.param(cls, id=key) for key, cls in found.items() if not inspect.isabstract(cls)]
+    concrete = [(key, cls) for key, cls in found.items() if not inspect.isabstract(cls)]
+    return [pytest.param(cls, id=key, marks=pytest.mark.slow if i % 4 else ()) for i, (key, cls) in enumerate(concrete)]
 
 
 def made(cls, **given):

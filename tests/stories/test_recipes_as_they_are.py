@@ -17,6 +17,7 @@ from mmengine.config import Config
 from mmengine.hooks import ParamSchedulerHook
 from mmengine.runner import EpochBasedTrainLoop, get_priority
 
+from tests.helpers.cases import fast_first
 from tokennorm.engine.runner import build_runner
 from tokennorm.engine.training import SPLITS, plan_training
 from tokennorm.findings import Findings, judging
@@ -37,7 +38,7 @@ BEST = ('save_best', 'rule', 'key_indicators', 'rules', 'best_ckpt_path', 'is_be
 IMAGES = 128
 OTHER = '(an object)'
 
-# Published recipes of mmdet, by family; the first three are fast.
+# Published recipes of mmdet, by family.
 PUBLISHED = [
     'retinanet/retinanet_r18_fpn_1x_coco',
     'yolox/yolox_tiny_8xb8-300e_coco',
@@ -253,10 +254,7 @@ def plain(value):
     return value if isinstance(value, int | float | str | None) else OTHER
 
 
-SOME = [pytest.param(name, marks=[pytest.mark.slow] if i > 2 else []) for i, name in enumerate(PUBLISHED)]
-
-
-@pytest.mark.parametrize('name', SOME)
+@pytest.mark.parametrize('name', fast_first(PUBLISHED, 'yolox/yolox_tiny_8xb8-300e_coco'))
 def test_a_published_recipe_is_built_as_mmdet_builds_it(name, folder, monkeypatch):
     monkeypatch.chdir(folder)
     result = compare(own_config(folder, name, f"_base_ = ['mmdet::{name}.py']\nrandomness = dict(seed=1)\n"))
@@ -264,7 +262,7 @@ def test_a_published_recipe_is_built_as_mmdet_builds_it(name, folder, monkeypatc
     assert result['best'] in (['coco/bbox_mAP'], ['coco/segm_mAP'])
 
 
-@pytest.mark.parametrize('name', CHANGED)
+@pytest.mark.parametrize('name', fast_first(CHANGED, 'layer decay', 'iterations', 'two checkpoint hooks'))
 def test_a_changed_recipe_is_built_as_mmdet_builds_it(name, folder, monkeypatch):
     monkeypatch.chdir(folder)
     text = f"_base_ = ['mmdet::{PUBLISHED[0]}.py']\nrandomness = dict(seed=1)\n{CHANGED[name]}\n"

@@ -12,22 +12,16 @@ from mmengine.structures import InstanceData
 from torch._subclasses.fake_tensor import DynamicOutputShapeException
 
 from tests.helpers.backbones import BACKBONES, build
+from tests.helpers.cases import fast_first, slow
 from tests.helpers.configs import ROOT, build_model, resolve
 from tests.helpers.fake_cuda import devices, fake_cuda
 from tests.helpers.norms import NORMS, cfg_of
 from tests.helpers.third_party import MODELS as THIRD_PARTY
 from tokennorm import replace_norms
+from tokennorm.backbones import ViT
 from tokennorm.images.padding import image_sizes_of, note_image_sizes
 from tokennorm.layers import STEMS
 
-FAST = {
-    'vit',
-    'swin',
-    'mmdet pvt',
-    't2t',
-    'trial/mask-rcnn_efficientnet-lite0_fpn.py',
-    'trial/retinanet_pvt-mini-dtn_fpn.py',
-}
 DETECTORS = [
     'demo/mask-rcnn_pvt-mini_fpn_nuclei.py',
     'trial/mask-rcnn_efficientnet-lite0_fpn.py',
@@ -36,22 +30,22 @@ DETECTORS = [
     'trial/retinanet_pvt-mini-local_fpn.py',
     'timm/retinanet_convnext-t_fpn_1x_coco.py',
 ]
-
-
-def slow_but_some(names):
-    return [pytest.param(name, marks=[] if name in FAST else pytest.mark.slow) for name in names]
+PADDED = [
+    *((cls, 'DTN') for cls in BACKBONES),
+    *((ViT, name) for name in ('BN', 'IN', 'SN')),
+    *(slow(cls, name) for name in ('BN', 'IN', 'SN') for cls in BACKBONES if cls is not ViT),
+]
 
 
 @pytest.mark.parametrize('name', NORMS)
-@pytest.mark.parametrize('cls', BACKBONES)
+@pytest.mark.parametrize('cls', fast_first(BACKBONES, ViT))
 def test_backbones_with_each_norm(cls, name):
     model = build(cls, token_norm_cfg=cfg_of(name)).train()
     with fake_cuda(model):
         assert devices(model(torch.empty(2, 3, 96, 128, device='cuda'))) == {'cuda'}
 
 
-@pytest.mark.parametrize('name', ['BN', 'DTN', 'IN', 'SN'])
-@pytest.mark.parametrize('cls', BACKBONES)
+@pytest.mark.parametrize(('cls', 'name'), PADDED)
 def test_backbones_with_padding(cls, name):
     model = build(cls, token_norm_cfg=cfg_of(name))
     model.train(name != 'BN')  # in training it takes the tokens of the images, whose number is a value
@@ -61,14 +55,14 @@ def test_backbones_with_padding(cls, name):
 
 
 @pytest.mark.parametrize('stem', STEMS)
-@pytest.mark.parametrize('cls', BACKBONES)
+@pytest.mark.parametrize('cls', fast_first(BACKBONES, ViT))
 def test_backbones_with_each_stem_in_bfloat16(cls, stem):
     model = build(cls, token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type=stem)).train()
     with fake_cuda(model), torch.autocast('cuda', torch.bfloat16):
         assert devices(model(torch.empty(2, 3, 96, 128, device='cuda'))) == {'cuda'}
 
 
-@pytest.mark.parametrize('name', slow_but_some(THIRD_PARTY))
+@pytest.mark.parametrize('name', fast_first(THIRD_PARTY, 'vit', 'mmdet pvt'))
 def test_replaced_norms(name):
     make, size, *_ = THIRD_PARTY[name]
     model = make()
@@ -77,7 +71,7 @@ def test_replaced_norms(name):
         assert devices(model(torch.empty(2, 3, *size, device='cuda'))) == {'cuda'}
 
 
-@pytest.mark.parametrize('path', slow_but_some(DETECTORS))
+@pytest.mark.parametrize('path', fast_first(DETECTORS, DETECTORS[1]))
 def test_detectors(path):
     """From a padded batch to what the heads give, of a second stage for boxes that are given."""
     cfg = deepcopy(resolve(ROOT / path))

@@ -6,7 +6,7 @@ from mmengine.config import Config
 from mmengine.hooks import CheckpointHook
 from mmengine.runner import Runner
 
-from tests.helpers.cases import fast_first
+from tests.helpers.cases import fast_first, slow
 from tests.helpers.checkpoints import assert_same, assert_same_weights
 from tests.helpers.toy_training import (
     EPOCHS,
@@ -121,7 +121,7 @@ def validations(runner):
     return next(runner.val_evaluator.metrics[0].values)
 
 
-@pytest.mark.parametrize('by_epoch', [True, False])
+@pytest.mark.parametrize('by_epoch', [True, slow(False)])
 def test_only_validation_after_the_checkpoint_is_repeated(tmp_path, by_epoch):
     """There are two, after epochs 2 and 4. What is saved as the best is saved after its validation."""
     settings = dict(train_cfg=EPOCHS, by_epoch=by_epoch, interval=1 if by_epoch else 4)
@@ -191,8 +191,7 @@ def test_changed_run_restarts_the_epoch_and_warns(tmp_path, monkeypatch, changed
     assert said == [f'Resumed with {message}']
 
 
-@pytest.mark.parametrize('epochs', [1, 2])
-@pytest.mark.parametrize('plateau', [False, True])
+@pytest.mark.parametrize(('epochs', 'plateau'), [(1, False), (2, True), slow(1, True), slow(2, False)])
 def test_other_batches_have_their_own_length_and_schedule(tmp_path, monkeypatch, epochs, plateau):
     """From batches of 3, in the first epoch or after it, to one batch of all 11 samples."""
     linear = dict(type='LinearLR', start_factor=1, end_factor=0, begin=0, end=12, by_epoch=False)

@@ -109,7 +109,8 @@ def test_a_detector_against_its_control(figure, demo_data, checkpoints, tmp_path
 @pytest.mark.parametrize(
     ('name', 'figure'),
     [
-        *((name, 'attention-distance') for name in ('vit', 'swin', 'pvt_v2')),
+        ('vit', 'attention-distance'),
+        *(slow(name, 'attention-distance') for name in ('swin', 'pvt_v2')),
         ('timm', 'variation'),
         *(slow('vit', name) for name in ('magnitude', 'variation')),
         *(slow('timm', name) for name in ('magnitude', 'directions')),
@@ -121,7 +122,7 @@ def test_classifiers(name, figure, classifiers, images, tmp_path, monkeypatch):
     check_picture(tmp_path / 'work_dirs' / 'dtn_figures' / f'{name}_{figure}.png')
 
 
-@pytest.mark.parametrize('figure', ['lambda', 'positions', 'patch-scales'])
+@pytest.mark.parametrize('figure', ['lambda', 'patch-scales', slow('positions')])
 def test_what_needs_no_images(figure, checkpoints, tmp_path):
     few = ['--layers', 1, 5] if figure == 'positions' else []
     analyze(figure, CONFIG, checkpoints / 'dtn.pth', *few, '--out', tmp_path / 'a.png')

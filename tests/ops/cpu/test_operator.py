@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.helpers.cases import slow
 from tokennorm.norms import DTN
 from tokennorm.ops.cpu import operator
 from tokennorm.ops.dtn_eager import eager_dtn
@@ -17,8 +18,9 @@ def no_earlier_graphs():
     torch.compiler.reset()
 
 
-@pytest.mark.parametrize('dtype', [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize('only_var', [False, True])
+@pytest.mark.parametrize(
+    ('dtype', 'only_var'), [(torch.float32, False), slow(torch.float32, True), slow(torch.bfloat16, False)]
+)
 def test_compiled_step_equals_the_uncompiled_one(dtype, only_var, kernel_calls):
     norm = DTN(12, 3, pool=2, only_var=only_var)
     with torch.no_grad():
@@ -35,8 +37,7 @@ def test_compiled_step_equals_the_uncompiled_one(dtype, only_var, kernel_calls):
         assert torch.equal(actual, expected)
 
 
-@pytest.mark.parametrize('dtype', [torch.float32, torch.float16])
-@pytest.mark.parametrize('has_mean_logit', [True, False])
+@pytest.mark.parametrize(('dtype', 'has_mean_logit'), [(torch.float32, True), slow(torch.float16, False)])
 @pytest.mark.parametrize(('a1', 'pool', 'takes'), [(-1, 1000, True), (10, 1, False)])
 def test_the_operator_keeps_what_torch_asks_of_operators(dtype, has_mean_logit, a1, pool, takes, kernel_calls):
     """Shapes and dtypes without computing, and gradients; where the kernel does not take P, those of the eager form."""
@@ -90,7 +91,7 @@ def test_transforms_inside_a_compiled_function_take_the_eager_form(kernel_calls)
     assert kernel_calls == 4 * ['dtn_forward']
 
 
-@pytest.mark.parametrize('strict', [False, True])
+@pytest.mark.parametrize('strict', [False, slow(True)])
 def test_an_exported_program_has_operations_of_torch_only(strict):
     program = torch.export.export(DTN(12, 3), (torch.randn(2, 9, 7, 12),), strict=strict)
     assert not [node for node in program.graph.nodes if 'tokennorm' in str(node.target)]
