@@ -30,7 +30,7 @@ def prepared(detector: Detector, folder: str, batch_size: int) -> list[Callable[
     images = [cv2.imread(str(path)) for path in sorted(Path(folder).iterdir())]
     batches = batches_of_one_shape([image.shape for image in images], batch_size)
     batches = [[images[i] for i in batch] for batch in batches]
-    if isinstance(detector, ExportedDetector):
+    if hasattr(detector, 'inputs_of'):  # an exported file
         inputs = [detector.inputs_of(batch) for batch in batches]
         return [lambda one=one: detector.run(one) for one in inputs]
     inferencer = detector._inferencer

@@ -31,7 +31,6 @@ ELSEWHERE = {  # modules that are tested with others of their kind
     },
     **dict.fromkeys(['commands/checks', 'commands/opening'], 'commands/test_wrong_uses'),
     'commands/importing': 'cli/test_command',
-    'commands/trained': 'commands/test_detector',
     'models/masked_detectors': 'replace/test_mask_padding',
     'cli/compare': 'report/test_compare',
     'cli/split': 'datasets/test_splitting',

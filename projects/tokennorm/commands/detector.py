@@ -1,19 +1,20 @@
-"""`tokennorm.Detector`: opens a detector in PyTorch or in an exported file, which needs no PyTorch."""
+"""`tokennorm.Detector`: a detector in PyTorch or in an exported file, which needs no PyTorch."""
 
-from abc import ABCMeta
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tokennorm.base.environment import import_mmdet
 from tokennorm.base.messages import UserError, user_errors
 from tokennorm.commands.checks import check_mapping, path_of
 from tokennorm.commands.export import ExportResult, export
 from tokennorm.commands.test import EvaluationResult, test
-from tokennorm.inference.runtime import BaseDetector, ExportedDetector, ModelFileError
+from tokennorm.inference.runtime import BaseDetector, Detections, ExportedDetector, ModelFileError
 
 
-class Detector(BaseDetector, metaclass=ABCMeta):
+class Detector(BaseDetector):
     """A trained detector, in PyTorch or in a file of `tokennorm export`, as a function of images.
 
     >>> from tokennorm import Detector
@@ -38,6 +39,7 @@ class Detector(BaseDetector, metaclass=ABCMeta):
             `tta_pipeline` of the config has.
 
     Attributes:
+        backend: The `TorchDetector` or `ExportedDetector`, whose attributes this object has, too.
         checkpoint: File or URL of the checkpoint, or the exported file.
         description: One line about it.
         classes: Names of the classes.
@@ -50,17 +52,14 @@ class Detector(BaseDetector, metaclass=ABCMeta):
         UserError: for a config, a checkpoint or an exported file that cannot be used.
     """
 
-    def __new__(
-        cls,
+    def __init__(
+        self,
         detector: str | Path,
         checkpoint: str | Path | None = None,
         device: str | None = None,
         options: Mapping[str, Any] | None = None,
         tta: bool = False,
-    ) -> Any:
-        """Returns a `TorchDetector` or an `ExportedDetector`, with the methods of this class."""
-        if cls is not Detector:  # a class of the user's
-            return super().__new__(cls)
+    ) -> None:
         check_mapping('options', options)
         suffix = path_of('detector', detector).suffix
         if suffix == '.pt2':
@@ -72,11 +71,31 @@ class Detector(BaseDetector, metaclass=ABCMeta):
                     'give tokennorm.inference.runtime.ExportedDetector the providers of onnxruntime'
                 )
             with user_errors(ModelFileError):
-                return DetectorFile(detector)
-        import_mmdet()
-        from tokennorm.commands.trained import TrainedDetector
+                self.backend: Any = ExportedDetector(detector)
+        else:
+            import_mmdet()
+            from tokennorm.inference.detector import TorchDetector
 
-        return TrainedDetector(detector, checkpoint, device, options, tta)
+            self.backend = TorchDetector(detector, checkpoint, device, options, tta)
+        self.most_detections = self.backend.most_detections
+
+    def __getattr__(self, name: str) -> Any:
+        """Those of the backend, such as `classes`."""
+        if name == 'backend' or name.startswith('__'):  # a copy, or an object of a subclass, has none yet
+            raise AttributeError(f'{type(self).__name__} has no {name}')
+        return getattr(self.backend, name)
+
+    def __repr__(self) -> str:
+        return repr(self.backend)
+
+    def detect(self, images: Sequence[np.ndarray], batch_size: int = 1) -> list[Detections]:
+        """Returns all detections of images (H, W, 3) uint8 BGR that the config's `test_cfg`, or the file, keeps."""
+        return self.backend.detect(images, batch_size)
+
+    @property
+    def recommended(self) -> Sequence[float] | None:
+        """The score threshold of each class that the training run's report recommends; None without one."""
+        return self.backend.recommended
 
     def test(self, data: str | Path | None = None, **options: Any) -> EvaluationResult:
         """Evaluates its checkpoint as `tokennorm.test` does, with the options of that function."""
@@ -89,12 +108,3 @@ class Detector(BaseDetector, metaclass=ABCMeta):
         `thresholds`, `allow`, `strict` and `cfg_options`.
         """
         return export(self, out, **options)
-
-
-class DetectorFile(ExportedDetector):
-    """An exported detector with the methods of `Detector`, which say what they need."""
-
-    test, export = Detector.test, Detector.export
-
-
-Detector.register(ExportedDetector)
