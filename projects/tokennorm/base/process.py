@@ -18,7 +18,7 @@ _pauses, _collects = 0, True  # blocks without collections of garbage, and wheth
 
 
 def _renew() -> None:
-    """In a forked data worker: a thread that held the lock is not there."""
+    """In a forked data worker: the thread that held the lock does not exist."""
     global _lock
     _lock = threading.RLock()
 
