@@ -2,9 +2,12 @@
 
 import copy
 import json
+import os
 import pickle
 import subprocess
 import sys
+import sysconfig
+from pathlib import Path
 
 import cv2
 import numpy as np
@@ -13,6 +16,7 @@ from mmdet.datasets.transforms import Resize
 from PIL import Image
 from pycocotools import mask as coco_masks
 
+import tokennorm
 from tests.helpers.cases import slow
 from tests.helpers.handmade_onnx import write_handmade
 from tokennorm.export.writing import write_openvino
@@ -213,6 +217,27 @@ if __name__ == '__main__':
         found = pool.map(ExportedDetector(sys.argv[1], threads=1), images)
     print([one.boxes.tolist() for one in found])
 """
+
+
+FILES = 'inference/runtime.py', 'images/pixels.py'
+SERVICE = """
+import sys
+sys.modules.update(dict.fromkeys(['torch', 'torchvision', 'mmengine', 'mmcv', 'mmdet', 'PIL']))
+from tokennorm.inference.runtime import ExportedDetector
+print(ExportedDetector(sys.argv[1])(sys.argv[2]).class_names, *(m for m in sys.modules if m.startswith('tokennorm')))
+"""
+
+
+def test_two_files_are_a_service_without_the_package(model_file, images, tmp_path):
+    for name in FILES:
+        (file := tmp_path / 'tokennorm' / name).parent.mkdir(parents=True)
+        file.write_bytes((Path(tokennorm.__file__).parent / name).read_bytes())
+    (tmp_path / 'service.py').write_text(SERVICE)
+    command = [sys.executable, '-S', tmp_path / 'service.py', model_file, images / 'b' / 'c.png']  # not as installed
+    environment = dict(os.environ, PYTHONPATH=sysconfig.get_path('purelib'))
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120)
+    names = 'tokennorm', 'tokennorm.inference', 'tokennorm.images', 'tokennorm.images.pixels'
+    assert done.stdout == f"['square'] {' '.join(names)} tokennorm.inference.runtime\n", done.stderr
 
 
 @pytest.mark.slow

@@ -1,8 +1,9 @@
 """Runs a detector that `tokennorm export` wrote. It needs Python 3.10, numpy, OpenCV and onnxruntime only.
 
-Copy this file and `tokennorm/images/pixels.py` into a service:
+A service without the package has this file and the decoder in their folders, `tokennorm/inference/runtime.py` and
+`tokennorm/images/pixels.py`:
 
-    from runtime import ExportedDetector
+    from tokennorm.inference.runtime import ExportedDetector
 
     detector = ExportedDetector('model.onnx')
     for found in detector(['a.jpg', 'b.jpg']):
@@ -25,10 +26,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-try:
-    from tokennorm.images.pixels import ImageError, as_pixels
-except ImportError:  # both files are copied into a service
-    from pixels import ImageError, as_pixels
+from tokennorm.images.pixels import ImageError, as_pixels
 
 FORMAT = 1  # of the metadata
 THRESHOLDS = 'thresholds.json'  # of a training run, next to its checkpoints
