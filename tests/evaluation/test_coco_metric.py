@@ -131,7 +131,7 @@ def test_values_are_those_of_mmdet(data, arguments):
 def test_limits_without_100_count_the_last_limit(data):
     """mmdet's mAP is then -1, except with `use_mp_eval`."""
     path, samples = data
-    arguments = dict(metric='bbox', proposal_nums=(5, 10, 20))
+    arguments = dict(metric='bbox', proposal_nums=np.array([5, 10, 20]))
     _, expected = evaluate(MMDetCocoMetric, path, samples, use_mp_eval=True, **arguments)
     metric, values = evaluate(CocoMetric, path, samples, **arguments)
     assert values == expected
