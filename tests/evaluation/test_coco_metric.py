@@ -133,7 +133,7 @@ def test_values_are_those_of_mmdet(data, arguments):
 def test_limits_without_100_count_the_last_limit(beside_mmdet, data):
     """mmdet's mAP is then -1, except with `use_mp_eval`, in processes."""
     path, samples = data
-    arguments = dict(metric='bbox', proposal_nums=(5, 10, 20))
+    arguments = dict(metric='bbox', proposal_nums=np.array([5, 10, 20]))
     metric, values = evaluate(CocoMetric, path, samples, **arguments)
     assert values['coco/bbox_mAP'] > 0.05
     assert metric.max_detections == 20

@@ -37,11 +37,10 @@ class GuardedBackend:
         self.began, self.ended, self.errors, self.left_out = False, False, 0, 0
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(self.backend, name)
-        return partial(self._call, value) if name in _CALLS else value
+        return partial(self._call, name) if name in _CALLS else getattr(self.backend, name)
 
-    def _call(self, function: Callable[..., None], *args: Any, **options: Any) -> None:
-        is_last = function.__name__ == 'close'
+    def _call(self, name: str, /, *args: Any, **options: Any) -> None:
+        is_last = name == 'close'
         if is_last and (self.ended or not self.began):
             return
         self.ended = is_last
@@ -49,7 +48,7 @@ class GuardedBackend:
             self.left_out -= 1
             return
         try:
-            function(*args, **options)
+            getattr(self.backend, name)(*args, **options)
             self.began = True
         except (Exception, SystemExit) as error:
             text = ' '.join(str(error).split()).rstrip('.')

@@ -52,10 +52,11 @@ class CocoMetric(MMDetCocoMetric):
                 known = [*COCO_AP, *COCO_AR]
                 raise ValueError(f'metric_items has {item!r}{did_you_mean(item, known)}; expected {", ".join(known)}')
         iou_thrs = None if iou_thrs is None else np.atleast_1d(iou_thrs)
+        proposal_nums = tuple(map(int, proposal_nums))
         chosen = dict(proposal_nums=proposal_nums, metric_items=metric_items, iou_thrs=iou_thrs)
         super().__init__(ann_file, *args, **chosen, **kwargs)
         by_limits = [metric for metric in self.metrics if metric != 'proposal_fast' and not self.format_only]
-        if by_limits and (not isinstance(proposal_nums, Sequence) or len(proposal_nums) != 3):
+        if by_limits and len(proposal_nums) != 3:
             text = 'must be three limits, such as (100, 300, 1000); only proposal_fast takes any number'
             raise ValueError(f'proposal_nums={proposal_nums!r} with metric={by_limits[0]!r} {text}')
         self.ann_file = ann_file
