@@ -61,7 +61,7 @@ def run(suffix, folder, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ('suffix', 'color'), [('.onnx', 'RGB'), ('.onnx', 'BGR'), ('.xml', 'RGB'), slow('.xml', 'BGR')]
+    ('suffix', 'color'), [('.onnx', 'BGR'), slow('.onnx', 'RGB'), slow('.xml', 'RGB'), slow('.xml', 'BGR')]
 )
 def test_snippets_prepare_images_as_the_runtime(suffix, color, tmp_path, monkeypatch, capsys):
     path = write_means(tmp_path / 'detector.onnx', color=color)
