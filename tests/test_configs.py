@@ -237,14 +237,11 @@ def test_a_detector_takes_all_that_its_pretraining_made(path, tmp_path):
         torch.testing.assert_close(value, expected, rtol=0, atol=0, msg=name)
 
 
-@pytest.mark.parametrize('path', cases(CONFIGS, QUICK))
-def test_norms_positions_and_lambdas_get_no_weight_decay(path):
-    cfg = deepcopy(resolve(path))
-    cfg.model.backbone.init_cfg = None
-    with torch.device('meta'):
-        model = build_model(cfg)
+def test_norms_positions_and_lambdas_get_no_weight_decay(built):
+    path, model = built
+    cfg = resolve(path)
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        groups = build_optim_wrapper(model, cfg.optim_wrapper).optimizer.param_groups
+        groups = build_optim_wrapper(model, deepcopy(cfg.optim_wrapper)).optimizer.param_groups
     decay = {id(p): group['weight_decay'] for group in groups for p in group['params']}
     names = [name for name, _ in model.named_parameters()]
     for key in cfg.optim_wrapper.paramwise_cfg.get('custom_keys', {}):

@@ -9,6 +9,7 @@ import warnings
 
 import pytest
 
+from tests.helpers.cases import slow
 from tokennorm.base.console import over_last_line, prepare_streams, say, visible
 from tokennorm.base.messages import UserError
 from tokennorm.cli.command import Parser, command
@@ -98,7 +99,7 @@ def test_characters_that_the_console_lacks_are_escaped(tmp_path, encoding):
 
 
 @pytest.mark.parametrize('closed', ['>&-', '2>&-', '<&- >&- 2>&-', '>&- 2>err', '> /dev/null'])
-@pytest.mark.parametrize('json_too', ['', ' --json'])
+@pytest.mark.parametrize('json_too', ['', slow(' --json')])
 def test_closed_streams_end_nothing_and_spill_nothing(tmp_path, closed, json_too):
     (tmp_path / 'program.py').write_text(PROGRAM, encoding='utf-8')
     line = f'{sys.executable} program.py out{json_too} {closed}'

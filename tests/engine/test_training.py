@@ -123,7 +123,7 @@ def test_strong_augmentation_trains_and_logs_to_its_own_folder(data, tmp_path):
     assert len(list(tmp_path.glob('2*/vis_data/scalars.json'))) == 1
 
 
-@pytest.mark.parametrize(('queries', 'limit'), [slow(30, 100), (20, 80)])
+@pytest.mark.parametrize(('queries', 'limit'), [slow(30, 100), slow(20, 80)])
 def test_a_detr_keeps_its_limit_of_detections_where_it_can(queries, limit, data, tmp_path):
     """It picks 100 detections from a score per query and class, of which 20 queries have fewer."""
     small = {

@@ -70,9 +70,9 @@ def run(suffix, folder, monkeypatch):
 @pytest.mark.parametrize(
     ('suffix', 'color', 'thresholds'),
     [
-        ('.onnx', 'RGB', None),
+        slow('.onnx', 'RGB', None),
         ('.onnx', 'BGR', [0.2, 0.8]),
-        ('.xml', 'RGB', [0.2, 0.8]),
+        slow('.xml', 'RGB', [0.2, 0.8]),
         slow('.xml', 'BGR', None),
     ],
 )

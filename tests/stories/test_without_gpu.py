@@ -32,8 +32,8 @@ DETECTORS = [
 ]
 PADDED = [
     *((cls, 'DTN') for cls in BACKBONES),
-    *((ViT, name) for name in ('BN', 'IN', 'SN')),
-    *(slow(cls, name) for name in ('BN', 'IN', 'SN') for cls in BACKBONES if cls is not ViT),
+    (ViT, 'BN'),
+    *(slow(cls, name) for cls in BACKBONES for name in ('BN', 'IN', 'SN') if (cls, name) != (ViT, 'BN')),
 ]
 
 

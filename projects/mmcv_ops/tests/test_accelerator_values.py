@@ -37,8 +37,8 @@ def test_roi_align_gradient_of_many_channels(ops, size, ratio, aligned):
 
 
 def test_deform_roi_pool(ops):
-    x, regions = random(2, 2, 9, 7).double(), rois(5).double()
-    offset = (random(5, 2, 2, 3, seed=4) * 4 - 2).double()
+    x, regions = random(2, 2, 9, 7).double(), rois(3).double()
+    offset = (random(3, 2, 2, 3, seed=4) * 4 - 2).double()
     for ratio in (0, 2):
         output = ops.deform_roi_pool(x, regions, offset, (2, 3), 0.09, ratio, 0.3)
         arrays = x.detach().numpy(), regions.numpy(), offset.detach().numpy()

@@ -47,6 +47,15 @@ def cases():
     }  # fmt: skip
 
 
+def stored_cases():
+    """All of them; those that differ from a fast one in numbers and modes only are slow."""
+    kinds = set()
+    for name in mmcv_cases.CASES:
+        kind = name.split('-')[0]
+        yield pytest.param(name, marks=pytest.mark.slow if kind in kinds else ())
+        kinds.add(kind)
+
+
 @pytest.mark.parametrize('name', cases())
 def test_forward_stays_on_the_device(name):
     with FakeTensorMode(allow_non_fake_inputs=False) as mode:
@@ -76,7 +85,7 @@ class _WithDefault:
         return call
 
 
-@pytest.mark.parametrize('name', mmcv_cases.CASES)
+@pytest.mark.parametrize('name', stored_cases())
 def test_no_default_device_is_used(name, ops):
     """As with `torch.set_default_device('cuda')`, and inputs on the CPU."""
     expected = mmcv_cases.run(name, ops)
@@ -85,7 +94,7 @@ def test_no_default_device_is_used(name, ops):
             np.testing.assert_array_equal(value, expected[key], f'{name} {key}')
 
 
-@pytest.mark.parametrize('name', mmcv_cases.CASES)
+@pytest.mark.parametrize('name', stored_cases())
 def test_cases_stay_on_the_device(name, monkeypatch):
     """Up to the first step whose shape depends on values, or that copies values to the CPU."""
     monkeypatch.setattr(mmcv_cases, 'random', lambda *shape, grad=True, **how: random(*shape, grad=False, **how).cuda())

@@ -275,6 +275,7 @@ class _Largest(TorchDispatchMode):
         return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['max', 'rotated'])
 def test_memory_of_a_huge_region(ops, name, monkeypatch):
     """A region of 700 x 700 pixels has half a million samples per channel: not all channels are sampled at once."""

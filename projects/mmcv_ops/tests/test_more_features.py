@@ -22,8 +22,10 @@ def double(tensor):
     return tensor.detach().double().requires_grad_()
 
 
-@pytest.mark.parametrize('clockwise', [False, True])
-@pytest.mark.parametrize('ratio', [0, 2])
+@pytest.mark.parametrize(
+    ('ratio', 'clockwise'),
+    [(2, True), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((0, False), (0, True), (2, False)))],
+)
 def test_riroi_align_rotated(ops, ratio, clockwise):
     x = random(2, 8, 10, 12)  # two groups of four orientations
     regions = torch.cat([(torch.arange(12) % 2).float()[:, None], rotated_boxes(12, 100)], 1)
@@ -35,7 +37,7 @@ def test_riroi_align_rotated(ops, ratio, clockwise):
     assert torch.autograd.gradcheck(lambda x: ops.riroi_align_rotated(x, regions, *arguments), x)
 
 
-@pytest.mark.parametrize('pool_size', [1, 4])
+@pytest.mark.parametrize('pool_size', [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_border_align(ops, pool_size):
     x = random(2, 12, 4, 5)
     boxes = rois(12, size=5)[:, 1:].view(2, 6, 4)

@@ -21,7 +21,13 @@ def functions(ops):
     }  # fmt: skip
 
 
-@pytest.mark.parametrize('name', ['roi_align', 'deform_conv', 'focal_loss', 'carafe', 'psa_mask'])
+@pytest.mark.parametrize(
+    'name',
+    [
+        'roi_align',
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ('deform_conv', 'focal_loss', 'carafe', 'psa_mask')),
+    ],
+)
 def test_compiled_gradients(ops, name):
     """torch.compile lost what is written into a given gradient: all were 0."""
     torch._dynamo.reset()

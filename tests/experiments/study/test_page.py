@@ -18,6 +18,7 @@ from experiments.study.run import DOCS, PLANS, RESULTS, TABLES, write_pages
 from experiments.study.scoring import pack
 from experiments.study.training import fingerprint
 from experiments.study.travel import sum_of_rates
+from tests.helpers.cases import fast_first
 
 # Per seed
 AP = {'LN': (0.30, 0.32, 0.31), 'LN+DPN': (0.31, 0.35, 0.33), 'DTN': (0.30, 0.30, 0.30), 'DTN+DPN': (0.36, 0.37, 0.38)}
@@ -206,7 +207,7 @@ def test_a_detector_that_found_nothing_has_an_ap_of_zero():
         value_at(dict(curve={'1': {}}), 1, 'accuracy/top1')
 
 
-@pytest.mark.parametrize('name', PLANS)
+@pytest.mark.parametrize('name', fast_first(PLANS, 'cpu', 'evidence'))
 def test_kept_runs_are_those_of_the_plan(name):
     study = load_study(DOCS.parents[1] / f'projects/experiments/study/configs/{name}.py')
     others = {
