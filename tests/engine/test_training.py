@@ -54,7 +54,7 @@ def test_a_run_on_own_data_is_complete(data, tmp_path, capsys):
     assert cfg.test_dataloader.dataset.pipeline[1].scale == (96, 96)
     assert cfg.param_scheduler[-1].end == 4
     assert (cfg.optim_wrapper.optimizer.lr, batch_of_lr(cfg)) == (pytest.approx(1e-3), 2)  # no second scaling
-    assert any(hook.type == 'EMAHook' for hook in cfg.custom_hooks)
+    assert cfg.default_hooks.ema.type == 'EMAHook'
     printed = capsys.readouterr().out
     _, summary = printed.partition('Epoch(train)')[0].split('This training run:')
     for line in (

@@ -29,7 +29,7 @@ from tokennorm.base.files import write_atomically
 from tokennorm.base.messages import UserError
 from tokennorm.checkpoints.reading import read_checkpoint
 from tokennorm.checkpoints.writing import for_publication, to_bytes
-from tokennorm.engine.hooks.layer_statistics import dtn_layers
+from experiments.layer_statistics import dtn_layers
 from tokennorm.engine.resume.random_state import preserved_generators, seed_generators
 from tokennorm.registry import HOOKS
 from tokennorm.report.scalars import read_scalars

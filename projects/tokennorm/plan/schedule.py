@@ -17,7 +17,7 @@ from mmengine.runner import Runner
 
 from tokennorm.base.messages import UserError
 from tokennorm.findings import reports
-from tokennorm.plan.changes import Plan, Rank
+from tokennorm.plan.changes import Plan
 from tokennorm.plan.options import TrainOptions
 from tokennorm.registry import arguments_of, type_name
 
@@ -44,7 +44,7 @@ def fit_to_training(runner: Runner, plan: Plan, options: TrainOptions) -> tuple[
     if own_data:  # on a CPU an epoch of few iterations takes minutes
         for hook in (hook for hook in runner.hooks if isinstance(hook, LoggerHook)):
             often = max(1, min(hook.interval, len(runner.train_dataloader) // 4))
-            if plan.set('default_hooks.logger.interval', often, Rank.DATA, 'four log lines per epoch', show=False):
+            if plan.set('default_hooks.logger.interval', often, 'four log lines per epoch', show=False):
                 hook.interval = often
     rate = fit_lr(runner, plan, options.lr, own_data)
     runner.dump_config()
@@ -103,13 +103,13 @@ def fit_lr(runner: Runner, plan: Plan, lr: float | None = None, by_batch: bool =
         raise UserError(f'optim_wrapper.optimizer.lr={old!r} is text; in YAML a number such as 1.0e-4 needs its point')
     if lr is None and not old:
         return f'{old}: as the config sets it'
-    value, reason, rank, total = old, 'as the config sets it', Rank.DATA, images_per_step(runner)
+    value, reason, total = old, 'as the config sets it', images_per_step(runner)
     by_batch = by_batch and not auto.get('enable')  # which mmengine scales by, when training begins
     if lr is not None:
-        value, reason, rank = lr, '--lr', Rank.OPTION
+        value, reason = lr, '--lr'
     elif by_batch and (base_batch := batch_of_lr(dict(plan.recipe, auto_scale_lr=auto))):
         value, reason = scaled_lr(old, type_name(optimizer), base_batch, total)
-    if not plan.set('optim_wrapper.optimizer.lr', value, rank, reason, show=False):
+    if not plan.set('optim_wrapper.optimizer.lr', value, reason, show=False):
         value, reason = old, 'as --cfg-options set it'
     optimizer['lr'] = value
     if by_batch and auto:  # for the next run from the config of this one
@@ -117,7 +117,7 @@ def fit_lr(runner: Runner, plan: Plan, lr: float | None = None, by_batch: bool =
         runner.cfg.auto_scale_lr.update(base_batch_size=base, images_per_step=[base, total])
     if isinstance(runner.param_schedulers, list):
         schedulers = [_with_rates(scheduler, value / old if old else 1.0) for scheduler in runner.param_schedulers]
-        _set_schedule(runner, plan, schedulers, rank)
+        _set_schedule(runner, plan, schedulers)
         if peaks := [f'{scheduler["eta_max"]:.4g}' for scheduler in runner.param_schedulers if 'eta_max' in scheduler]:
             reason += f'; the schedule goes up to {peaks[0]}'
     if auto.get('enable'):  # it leaves out accumulated batches
@@ -158,7 +158,7 @@ def fit_schedule(
         ends, training = (f'iteration {i} (epoch {i / epoch_length:g})' for i in (end, iterations))
         problem = f'the learning rate schedule ends at {ends}, but training ends at {training}'
     if (problem and stretch) or short_warm_up:
-        stretch = _set_schedule(runner, plan, fit_to(schedulers, iterations, epoch_length, length), Rank.DATA)
+        stretch = _set_schedule(runner, plan, fit_to(schedulers, iterations, epoch_length, length))
     if problem and not stretch:
         reports('schedule-length', text=problem)
     lines = [describe(runner.param_schedulers, iterations, epoch_length)]
@@ -168,8 +168,8 @@ def fit_schedule(
     return lines
 
 
-def _set_schedule(runner: Runner, plan: Plan, schedulers: list[Scheduler], rank: Rank) -> bool:
-    is_set = plan.set('param_scheduler', deepcopy(schedulers), rank, 'length of training', show=False)
+def _set_schedule(runner: Runner, plan: Plan, schedulers: list[Scheduler]) -> bool:
+    is_set = plan.set('param_scheduler', deepcopy(schedulers), 'length of training', show=False)
     if is_set:
         runner.param_schedulers = schedulers
     return is_set

@@ -28,7 +28,7 @@ from experiments.study.training import (
 )
 from tests.study_case import make_study
 from tokennorm.config.reading import drop_variables
-from tokennorm.engine.hooks.layer_statistics import dtn_layers
+from experiments.layer_statistics import dtn_layers
 from tokennorm.registry import HOOKS
 
 TOOL = Path(__file__).resolve().parents[3] / 'projects' / 'experiments' / 'study' / 'run.py'

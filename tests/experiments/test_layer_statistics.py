@@ -7,7 +7,7 @@ from mmengine.model import BaseModel
 from mmengine.runner import Runner
 
 from tests.helpers.scalars import logged
-from tokennorm.engine.hooks.layer_statistics import LAMBDA, LambdaHook
+from experiments.layer_statistics import LAMBDA, LambdaHook
 from tokennorm.norms import DTN
 from tokennorm.report.scalars import read_scalars
 
