@@ -1,4 +1,4 @@
-"""Fits the schedule to the length of training, and the learning rate to the total batch.
+"""Builds the schedule for another length of training, and scales the learning rate to the total batch.
 
 - SGD: proportional to the batch (Goyal et al., 2017, "Accurate, Large Minibatch SGD", arXiv 1706.02677).
 - Adam, AdamW, RMSprop and other optimizers that divide by the root of squared gradients: proportional to its square
@@ -23,8 +23,8 @@ from tokennorm.registry import arguments_of, type_name
 
 Scheduler = dict[str, Any]
 
-_POINTS = ('begin', 'end', 'T_max', 'step_size', 'total_steps', 'total_iters')  # in time
-_LISTS = ('milestones', 'periods')  # of points
+_BUILT = ('MultiStepLR', 'CosineAnnealingLR')
+_PLACES = ('begin', 'end', 'T_max', 'milestones', 'by_epoch', 'convert_to_iter_based')
 _RATES = ('eta_min', 'eta_max', 'min_value')
 _WARM_UPS = ('LinearLR', 'ConstantLR', 'QuadraticWarmupLR')
 MOST_WARM_UP = 0.05  # of the iterations
@@ -113,8 +113,9 @@ def fit_lr(runner: Runner, plan: Plan, lr: float | None = None, by_batch: bool =
         value, reason = old, 'as --cfg-options set it'
     optimizer['lr'] = value
     if by_batch and auto:  # for the next run from the config of this one
-        base = total // accumulated(runner.cfg)
-        runner.cfg.auto_scale_lr.update(base_batch_size=base, images_per_step=[base, total])
+        base = auto['base_batch_size'] if plan.users('auto_scale_lr') else total // accumulated(runner.cfg)
+        with plan.step('the batch of the learning rate', show=False):
+            runner.cfg.auto_scale_lr.update(base_batch_size=base, images_per_step=[base, total])
     if isinstance(runner.param_schedulers, list):
         schedulers = [_with_rates(scheduler, value / old if old else 1.0) for scheduler in runner.param_schedulers]
         _set_schedule(runner, plan, schedulers)
@@ -138,13 +139,13 @@ def _with_rates(scheduler: Mapping[str, Any], factor: float) -> Scheduler:
 
 
 def fit_schedule(
-    runner: Runner, plan: Plan, made_for: Mapping[str, Any], stretch: bool, short_warm_up: bool = False
+    runner: Runner, plan: Plan, made_for: Mapping[str, Any], builds: bool, short_warm_up: bool = False
 ) -> list[str]:
-    """Rescales the schedule to the length of training. Returns lines for the summary; none with several optimizers.
+    """Builds the schedule for the length of training. Returns lines for the summary; none with several optimizers.
 
-    Without `stretch`, or where the user sets a scheduler, it stays, and a finding names both ends. `made_for` is the
-    `train_cfg` of the recipe, whose length a schedule without an end has. `short_warm_up` cuts a long warm-up even
-    where the length fits.
+    Without `builds`, where the user sets a scheduler, and where it is neither steps nor a cosine, it stays, and a
+    finding names both ends. `made_for` is the `train_cfg` of the recipe, whose length a schedule without an end has.
+    `short_warm_up` builds it even where the length fits, with a warm-up that is short.
     """
     schedulers = runner.param_schedulers
     if isinstance(schedulers, dict) and 'type' in schedulers:
@@ -153,18 +154,18 @@ def fit_schedule(
         return []
     iterations, epoch_length = runner.train_loop.max_iters, len(runner.train_dataloader)
     length = made_for.get('max_iters') or made_for.get('max_epochs', 0) * epoch_length
-    end, problem = schedule_end(schedulers, epoch_length, length), ''
-    if end not in (None, iterations):
-        ends, training = (f'iteration {i} (epoch {i / epoch_length:g})' for i in (end, iterations))
-        problem = f'the learning rate schedule ends at {ends}, but training ends at {training}'
-    if (problem and stretch) or short_warm_up:
-        stretch = _set_schedule(runner, plan, fit_to(schedulers, iterations, epoch_length, length))
-    if problem and not stretch:
-        reports('schedule-length', text=problem)
+    end = schedule_end(schedulers, epoch_length, length)
+    fits, is_built = end in (None, iterations), False
+    if (builds and not fits) or short_warm_up:
+        built = built_schedule(schedulers, iterations, epoch_length, length)
+        is_built = built is not None and _set_schedule(runner, plan, built)
     lines = [describe(runner.param_schedulers, iterations, epoch_length)]
-    if end and problem and stretch:
+    if end is not None and not fits and is_built:
         old, new = (f'{i / epoch_length:g}' for i in (end, iterations))
         lines.append(f'{"shortened" if iterations < end else "stretched"} from {old} to {new} epochs')
+    elif end is not None and not fits:
+        ends, training = (f'iteration {i} (epoch {i / epoch_length:g})' for i in (end, iterations))
+        reports('schedule-length', text=f'the learning rate schedule ends at {ends}, but training ends at {training}')
     return lines
 
 
@@ -203,7 +204,7 @@ def schedule_end(schedulers: Sequence[Mapping[str, Any]], epoch_length: int, len
     """
     main = [scheduler for scheduler in schedulers if not is_warm_up(scheduler)]
     ends = [end for scheduler in main if (end := _end(scheduler, epoch_length)) is not None]
-    has_points = any(key in scheduler for scheduler in main for key in (*_POINTS, *_LISTS))
+    has_points = any(key in scheduler for scheduler in main for key in ('milestones', 'periods', 'T_max'))
     return max(ends, default=length if length and has_points else None)
 
 
@@ -214,56 +215,37 @@ def is_warm_up(scheduler: Mapping[str, Any]) -> bool:
     return type_name(scheduler) in _WARM_UPS and from_first and rises
 
 
-def fit_to(
-    schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_length: int, length: int = 0
-) -> list[Scheduler]:
-    """Stretches or compresses schedulers to the length of training, and keeps the warm-up short.
+def built_schedule(
+    recipe: Sequence[Mapping[str, Any]], iterations: int, epoch_length: int, length: int = 0
+) -> list[Scheduler] | None:
+    """Builds the warm-up of a recipe, and then its steps or its cosine, for another length of training.
 
-    Everything that is not warm-up is scaled by the same ratio. Where a point in time then falls inside an epoch, the
-    scheduler counts iterations instead of epochs. Warm-up ends after one epoch or 5% of the iterations at the latest;
-    what began after it begins with training. Where that leaves fewer than two iterations there is no warm-up:
-    mmengine's would never end. Stages that have no length are left out. `length` as in `schedule_end`.
+    They count iterations. Steps and cosine are at the same fractions of training as in the recipe. Warm-up ends after
+    one epoch or 5% of the iterations at the latest. Where that leaves fewer than two iterations there is none:
+    mmengine's would never end. `length` as in `schedule_end`. None is for a recipe with any other schedule.
     """
-    end = schedule_end(schedulers, epoch_length, length)
-    ratio = 1.0 if end is None else iterations / end
-    fitted = [
-        deepcopy(dict(scheduler)) if is_warm_up(scheduler) else _scaled(scheduler, ratio, epoch_length)
-        for scheduler in schedulers
-    ]
-    most = min(epoch_length, int(MOST_WARM_UP * iterations))
-    for old, scheduler in zip(schedulers, fitted, strict=True):
-        if not is_warm_up(scheduler) or _end(scheduler, epoch_length) <= most:
-            continue
-        scheduler.update(end=most, by_epoch=False)
-        scheduler.pop('convert_to_iter_based', None)
-        for old_other, other in zip(schedulers, fitted, strict=True):
-            same_unit = old_other.get('by_epoch', True) == old.get('by_epoch', True)
-            if same_unit and old_other.get('begin') == old['end']:
-                if 'T_max' in other:
-                    other['T_max'] += other['begin']
-                other['begin'] = 0
-    fitted = [scheduler for scheduler in fitted if most > 1 or not is_warm_up(scheduler)]
-    return [entry for entry in fitted if entry.get('end') is None or entry['end'] > entry.get('begin', 0)]
+    warm_ups = [scheduler for scheduler in recipe if is_warm_up(scheduler)]
+    rest = [one for one in recipe if not is_warm_up(one) and (type_name(one), one.get('factor')) != ('ConstantLR', 1)]
+    if len(warm_ups) > 1 or len(rest) > 1 or any(type_name(one) not in _BUILT for one in rest):
+        return None
+    built = []
+    for scheduler in warm_ups:
+        end = min(_end(scheduler, epoch_length) or 0, epoch_length, int(MOST_WARM_UP * iterations))
+        built += [_shape(scheduler) | dict(by_epoch=False, begin=0, end=end)] if end > 1 else []
+    for scheduler in rest:
+        recipe_end = schedule_end(recipe, epoch_length, length) or iterations
+        end = round((_end(scheduler, epoch_length) or recipe_end) * iterations / recipe_end)
+        unit = (epoch_length if scheduler.get('by_epoch', True) else 1) * iterations / recipe_end
+        main = _shape(scheduler) | dict(by_epoch=False, begin=round(scheduler.get('begin', 0) * unit), end=end)
+        if 'milestones' in scheduler:  # one at the end would not come
+            main['milestones'] = [max(1, min(round(i * unit), end - 1)) for i in scheduler['milestones']]
+        built.append(main)
+    return built
 
 
-def _scaled(scheduler: Mapping[str, Any], ratio: float, epoch_length: int) -> Scheduler:
-    """All points in time of a scheduler times `ratio`, in iterations where they would not be whole epochs."""
-    scaled = deepcopy(dict(scheduler))
-    if ratio == 1.0:
-        return scaled
-    points = {key: [scaled[key]] for key in _POINTS if isinstance(scaled.get(key), int | float)}
-    points |= {key: list(scaled[key]) for key in _LISTS if key in scaled}
-    is_whole = all(abs(value * ratio - round(value * ratio)) < 1e-6 for values in points.values() for value in values)
-    counts_epochs = scaled.get('by_epoch', True) and 'Plateau' not in type_name(scaled)  # this one counts validations
-    if counts_epochs and not is_whole:
-        ratio *= epoch_length
-        scaled['by_epoch'] = False
-        scaled.pop('convert_to_iter_based', None)
-    for key, values in points.items():
-        rounded = [round(value * ratio) for value in values]
-        last = scaled.get('end', math.inf) - 1 if key == 'milestones' else math.inf  # one at the end would not come
-        scaled[key] = [max(1, min(value, last)) for value in rounded] if key in _LISTS else rounded[0]
-    return scaled
+def _shape(scheduler: Mapping[str, Any]) -> Scheduler:
+    """Returns a scheduler without its places in time."""
+    return {key: value for key, value in scheduler.items() if key not in _PLACES}
 
 
 def _end(scheduler: Mapping[str, Any], epoch_length: int) -> int | None:
