@@ -26,7 +26,10 @@ def test_a_step_records_the_difference_and_keeps_what_the_user_sets(capsys):
     with plan.step('--data: 3 classes'):
         head = plan.cfg.model.head
         head.num_classes, head.weights[0].scale, head.weights[1].scale = 3, 5, 5
-    assert records(plan, '--data: 3 classes') == {'model.head.num_classes': (80, 3), 'model.head.weights.0.scale': (1, 5)}
+    assert records(plan, '--data: 3 classes') == {
+        'model.head.num_classes': (80, 3),
+        'model.head.weights.0.scale': (1, 5),
+    }
     assert [one.scale for one in plan.cfg.model.head.weights] == [5, 7]
     plan.finish()
     line = 'model.head.num_classes=3 (was 80), model.head.weights.0.scale=5 (was 1)'

@@ -52,10 +52,7 @@ def test_hooks_of_a_foreign_config_are_not_doubled():
         [
             'EMAHook',
             'CheckpointHook',
-            *(
-                f'tokennorm.{name}Hook'
-                for name in (*ADDED, 'Report', 'EarlyStopping')
-            ),
+            *(f'tokennorm.{name}Hook' for name in (*ADDED, 'Report', 'EarlyStopping')),
         ]
     )
     assert cfg.default_hooks.early_stopping.patience == 2

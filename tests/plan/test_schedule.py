@@ -9,12 +9,15 @@ from mmengine.config import Config
 from mmengine.registry import PARAM_SCHEDULERS
 
 from tokennorm.config.paths import config_files
+from tokennorm.findings import Findings, judging
 from tokennorm.plan.changes import Plan
+from tokennorm.plan.options import TrainOptions
 from tokennorm.plan.schedule import (
     batch_of_lr,
     built_schedule,
     fit_lr,
     fit_schedule,
+    fit_to_training,
     images_per_step,
     scaled_lr,
     schedule_end,
@@ -62,7 +65,9 @@ def learning_rates(schedulers, iterations, epoch_length, lr=1.0):
     return rates
 
 
-@pytest.mark.parametrize('schedule', [ONE_X, COSINE, IMAGENET, YOLOX, RTMDET], ids=['1x', 'cosine', 'imagenet', 'yolox', 'rtmdet'])
+@pytest.mark.parametrize(
+    'schedule', [ONE_X, COSINE, IMAGENET, YOLOX, RTMDET], ids=['1x', 'cosine', 'imagenet', 'yolox', 'rtmdet']
+)
 @pytest.mark.parametrize(('epochs', 'epoch_length'), [(1, 13), (4, 300), (20, 13), (50, 13)])
 def test_learning_rate_ends_at_a_tenth(schedule, epochs, epoch_length):
     iterations = epochs * epoch_length
@@ -200,6 +205,21 @@ def fitted(schedule, lr, train_cfg, iterations, made_for):
     fit_lr(runner, plan, lr)
     assert runner.cfg.param_scheduler == runner.param_schedulers
     return runner.param_schedulers
+
+
+@pytest.mark.parametrize(('batch', 'data', 'end'), [(4, None, 30), (2, None, 12), (2, '.', 30)])
+def test_another_batch_or_other_data_is_another_length(batch, data, end):
+    """The config that a run wrote counts the iterations of its batches."""
+    cosine, loader = dict(type='CosineAnnealingLR', by_epoch=False, begin=0, end=12), dict(batch_size=2)
+    cfg = Config(dict(train_cfg=dict(max_epochs=10), train_dataloader=loader, param_scheduler=[cosine]))
+    plan = Plan(cfg)
+    cfg.train_dataloader.batch_size = batch
+    parts = dict(param_schedulers=[cosine], train_dataloader=Loader(3), optim_wrapper=None, hooks=[])
+    runner = SimpleNamespace(cfg=cfg, train_loop=SimpleNamespace(max_iters=30), dump_config=lambda: None, **parts)
+    with judging(Findings()) as findings:
+        fit_to_training(runner, plan, TrainOptions('retinanet_pvt-mini_fpn', data))
+    assert runner.param_schedulers[0]['end'] == end
+    assert any('schedule ends at' in one.text for one in findings) == (end == 12)
 
 
 def test_rates_in_a_schedule_are_scaled_and_the_highest_is_named():

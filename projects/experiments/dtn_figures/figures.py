@@ -23,8 +23,8 @@ from torch import Tensor
 from experiments.dtn_figures import metrics
 from experiments.dtn_figures.loading import Image, open_backbone, open_config, open_images, prepare
 from experiments.dtn_figures.probe import Layer, look
-from tokennorm.base.messages import UserError
 from experiments.layer_statistics import LAMBDA, dtn_layers, lambdas_of
+from tokennorm.base.messages import UserError
 from tokennorm.norms import DTN
 from tokennorm.report.scalars import Curve, read_scalars
 

@@ -92,12 +92,13 @@ def plan_training(options: TrainOptions) -> tuple[Plan, InitialWeights]:
     apply_options(plan, options, resumed)
     if not is_classifier(plan.cfg):
         note_sizes(plan, options.data is not None)
-    if allowed := sorted(current().allowed):
-        plan.cfg.allow = allowed
+    with plan.step('--allow and --resume', show=False):
+        if allowed := sorted(current().allowed):
+            plan.cfg.allow = allowed
+        if options.resume and resumed is not None:
+            plan.cfg.resume = 'auto' if options.resume is True else str(options.resume)
     if options.resume and resumed is None:
         print_once(f'--resume: no checkpoint in {plan.cfg.work_dir}; training starts from the beginning')
-    if options.resume and resumed is not None:
-        plan.cfg.resume = 'auto' if options.resume is True else str(options.resume)
-    else:
+    if not options.resume or resumed is None:
         print_once(*filter(None, [weights.description]))
     return plan, weights

@@ -81,8 +81,8 @@ def fit_or_describe_anchors(plan: Plan, content: Mapping[str, Any], may_change: 
         return
     if fit.is_poor and may_change:
         value, share = fit.better[0]
-        why = f'--data: anchors that match {1 - share:.1%} of the boxes at IoU {MATCH}, instead of {1 - fit.unmatched:.1%}'
-        if plan.set(fit.key, value, why):
+        why = f'anchors that match {1 - share:.1%} of the boxes at IoU {MATCH}, instead of {1 - fit.unmatched:.1%}'
+        if plan.set(fit.key, value, f'--data: {why}'):
             return
     if not fit.is_poor:
         print_once(f'--data: {fit.summary()}')

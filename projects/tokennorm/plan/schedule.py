@@ -33,14 +33,13 @@ MOST_WARM_UP = 0.05  # of the iterations
 def fit_to_training(runner: Runner, plan: Plan, options: TrainOptions) -> tuple[list[str], str]:
     """Fits schedule, log lines and learning rate to the length of training and the total batch.
 
-    A recipe without `--data` and `--epochs` keeps its schedule, its rate and its log lines. The runner must be built
-    and not have trained. Returns lines about the schedule, and one about the rate, for the summary.
+    A recipe with its own data, length and batch keeps its schedule, its rate and its log lines. The runner must be
+    built and not have trained. Returns lines about the schedule, and one about the rate, for the summary.
     """
     own_data = options.data is not None
-    plan.cfg = runner.cfg  # mmengine's copy
-    made_for, now = plan.recipe.get('train_cfg') or {}, runner.cfg.train_cfg
-    stretches = own_data or any(made_for.get(key) != now.get(key) for key in ('max_epochs', 'max_iters'))
-    schedule = fit_schedule(runner, plan, made_for, stretches, short_warm_up=own_data)
+    plan.cfg = runner.cfg  # a copy
+    builds = own_data or _length(plan.recipe) != _length(runner.cfg)
+    schedule = fit_schedule(runner, plan, plan.recipe.get('train_cfg') or {}, builds, short_warm_up=own_data)
     if own_data:  # on a CPU an epoch of few iterations takes minutes
         for hook in (hook for hook in runner.hooks if isinstance(hook, LoggerHook)):
             often = max(1, min(hook.interval, len(runner.train_dataloader) // 4))
@@ -136,6 +135,12 @@ def _with_rates(scheduler: Mapping[str, Any], factor: float) -> Scheduler:
 
 
 # ---- the schedule
+
+
+def _length(cfg: Mapping[str, Any]) -> list[Any]:
+    """Returns what a config says about the number of iterations."""
+    loop, loader = cfg.get('train_cfg') or {}, cfg.get('train_dataloader') or {}
+    return [loop.get('max_epochs'), loop.get('max_iters'), loader.get('batch_size')]
 
 
 def fit_schedule(
