@@ -103,7 +103,7 @@ def test_a_cosine_is_at_its_fraction_of_training():
     assert places(RTMDET, 30 * 20, 20) == [(0, 20, False), (300, 600, False)]
     assert places(YOLOX, 60 * 20, 20) == [(0, 20, False), (20, 1140, False)]
     kept = {key for one in built_schedule(YOLOX, 60, 20) for key in one}
-    assert kept == {'type', 'by_epoch', 'begin', 'end', 'eta_min'}
+    assert kept == {'type', 'by_epoch', 'begin', 'end', 'eta_min', 'start_factor'}
 
 
 def test_a_schedule_of_the_same_length_has_the_same_rates():
