@@ -82,6 +82,7 @@ def train(name: str) -> tuple[Path, Path]:
     cfg = read_config(name)
     use_coco_metric(cfg)
     use_training_hooks(cfg)
+    cfg.default_hooks.summary = None
     work_dir, data = Path(cfg.work_dir), Path(cfg.data_root)
     if (work_dir / 'predictions.png').exists():
         say(f'Trained already; remove {work_dir} to train again.')

@@ -12,7 +12,6 @@ from mmengine.visualization import Visualizer
 from torch import nn
 
 from tests.helpers import toy_training as toys
-from tokennorm.base.cores import OtherPrograms
 from tokennorm.base.messages import UserError
 from tokennorm.checkpoints import Checkpoint, CheckpointError
 from tokennorm.cli.command import command
@@ -20,6 +19,7 @@ from tokennorm.engine import runner as runner_module
 from tokennorm.engine.hooks.summary import SummaryHook
 from tokennorm.engine.runner import (
     Runner,
+    as_built,
     build_runner,
     find_checkpoint_to_resume,
     load_from_checkpoint,
@@ -70,6 +70,19 @@ def test_resume_leaves_outload_from_checkpoint(tmp_path):
         assert (cfg.resume, cfg.load_from) == (True, expected)
 
 
+def test_what_is_built_has_nothing_that_upstream_libraries_refuse(tmp_path):
+    loader = dict(num_workers=0, prefetch_factor=4, persistent_workers=True)
+    hooks = dict(logger=None, cpu_speed=None, non_finite=dict(type='tokennorm.NonFiniteHook'))
+    model = dict(num_queries=10, bbox_head=dict(num_classes=2), test_cfg=dict(max_per_img=100))
+    cfg = Config(dict(model=model, train_dataloader=loader, default_hooks=hooks, work_dir=str(tmp_path)))
+    before = cfg.to_dict()
+    built = as_built(cfg, training=False)
+    assert built.train_dataloader == dict(num_workers=0, persistent_workers=False)
+    assert built.model.test_cfg.max_per_img == 10
+    assert list(built.default_hooks) == ['logger', 'non_finite']  # mmengine knows its own ones
+    assert cfg.to_dict() == before
+
+
 def test_rules_know_the_checkpoint_to_resume(tmp_path, monkeypatch):
     """Frozen stages that it fills do not stay random. The written config does not resume again."""
     cfg = toys.config(tmp_path, train_cfg=toys.EPOCHS)
@@ -81,7 +94,7 @@ def test_rules_know_the_checkpoint_to_resume(tmp_path, monkeypatch):
     )
     runner = build_runner(cfg, ('train', 'val'))
     assert Path(seen['built']).name.startswith('epoch_')
-    assert (runner.cfg.resume, runner.cfg.load_from) == (False, None)
+    assert (runner.cfg.resume, runner.cfg.get('load_from')) == (False, None)
 
 
 def test_config_of_a_run_that_cannot_be_resumed_stays(tmp_path):
@@ -134,7 +147,7 @@ def test_a_hook_that_refuses_its_arguments_ends_in_one_line(tmp_path):
     cfg = toys.config(tmp_path, train_cfg=dict(toys.EPOCHS, val_begin=3))
     cfg.custom_hooks = [dict(type='EMAHook', begin_epoch=9)]
     runner = build_runner(cfg, ('train', 'val'))
-    rows = dict(SummaryHook([], '', OtherPrograms())._rows(runner))
+    rows = dict(SummaryHook()._rows(runner))
     assert rows['validation'].endswith('after every 2 epochs, from epoch 3')
     with pytest.raises(UserError, match=r'the config cannot be used: self.begin_epoch should be smaller'):
         run(runner, '')

@@ -52,16 +52,16 @@ def test_a_run_on_own_data_is_complete(data, tmp_path, capsys):
     assert len(list(tmp_path.glob('epoch_*.pth'))) <= 2
     cfg = Config.fromfile(next(tmp_path.glob('*.py')))
     assert cfg.test_dataloader.dataset.pipeline[1].scale == (96, 96)
-    assert cfg.param_scheduler[-1].end == 4
+    assert cfg.param_scheduler[-1].end == 8
     assert (cfg.optim_wrapper.optimizer.lr, batch_of_lr(cfg)) == (pytest.approx(1e-3), 2)  # no second scaling
-    assert any(hook.type == 'EMAHook' for hook in cfg.custom_hooks)
+    assert cfg.default_hooks.ema.type == 'EMAHook'
     printed = capsys.readouterr().out
     _, summary = printed.partition('Epoch(train)')[0].split('This training run:')
     for line in (
         f'data           4 images, 4 classes ({data}/annotations/train.json)',
         f'validation     2 images, 4 classes ({data}/annotations/val.json), after every epoch',
         'image size     short side of 96 pixels',
-        'schedule       4 epochs of 2 iterations, CosineAnnealingLR to epoch 4',
+        'schedule       4 epochs of 2 iterations, CosineAnnealingLR to iteration 8',
         'schedule       shortened from 12 to 4 epochs',
         'learning rate  0.001: 0.002 is for a batch size of 8, this run has 2; AdamW: square root of the batch',
         f'checkpoints    {tmp_path}: the best by coco/bbox_mAP and the latest 1',

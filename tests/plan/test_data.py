@@ -162,7 +162,7 @@ def test_small_images_are_those_with_short_sides():
     images = [dict(width=400, height=100), dict(width=100, height=900)]
     choose_image_size(plan := Plan(anchors_config()), dict(images=images), None)
     assert short_side(plan.cfg) == 192
-    assert plan.changes[-1].why == 'short side of the images 192 pixels (recipe: 800)'
+    assert plan.changes[-1].why == '--data: short side of the images 192 pixels (recipe: 800)'
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,15 @@ from mmengine.config import Config
 from mmengine.registry import PARAM_SCHEDULERS
 
 from tokennorm.config.paths import config_files
+from tokennorm.findings import Findings, judging
 from tokennorm.plan.changes import Plan
+from tokennorm.plan.options import TrainOptions
 from tokennorm.plan.schedule import (
     batch_of_lr,
+    built_schedule,
     fit_lr,
     fit_schedule,
-    fit_to,
+    fit_to_training,
     images_per_step,
     scaled_lr,
     schedule_end,
@@ -32,7 +35,15 @@ IMAGENET = [
     dict(type='LinearLR', start_factor=1e-3, by_epoch=True, begin=0, end=5, convert_to_iter_based=True),
     dict(type='CosineAnnealingLR', T_max=295, eta_min=1e-5, by_epoch=True, begin=5, end=300),
 ]
-POLY = [dict(type='PolyLR', by_epoch=False, begin=0, end=1000, eta_min=0.0, power=1.0)]
+YOLOX = [
+    dict(type='LinearLR', start_factor=0.01, by_epoch=True, begin=0, end=5, convert_to_iter_based=True),
+    dict(type='CosineAnnealingLR', eta_min=5e-4, begin=5, T_max=285, end=285, convert_to_iter_based=True),
+    dict(type='ConstantLR', by_epoch=True, factor=1, begin=285, end=300),
+]
+RTMDET = [
+    dict(type='LinearLR', start_factor=1e-5, by_epoch=False, begin=0, end=1000),
+    dict(type='CosineAnnealingLR', eta_min=2e-4, begin=150, end=300, T_max=150, convert_to_iter_based=True),
+]
 
 
 def learning_rates(schedulers, iterations, epoch_length, lr=1.0):
@@ -54,50 +65,68 @@ def learning_rates(schedulers, iterations, epoch_length, lr=1.0):
     return rates
 
 
-@pytest.mark.parametrize('schedule', [ONE_X, COSINE, IMAGENET, POLY], ids=['1x', 'cosine', 'imagenet', 'poly'])
+@pytest.mark.parametrize(
+    'schedule', [ONE_X, COSINE, IMAGENET, YOLOX, RTMDET], ids=['1x', 'cosine', 'imagenet', 'yolox', 'rtmdet']
+)
 @pytest.mark.parametrize(('epochs', 'epoch_length'), [(1, 13), (4, 300), (20, 13), (50, 13)])
 def test_learning_rate_ends_at_a_tenth(schedule, epochs, epoch_length):
     iterations = epochs * epoch_length
-    fitted = fit_to(schedule, iterations, epoch_length)
-    assert schedule_end(fitted, epoch_length) == iterations
-    rates = learning_rates(fitted, iterations, epoch_length)
+    built = built_schedule(schedule, iterations, epoch_length)
+    assert schedule_end(built, epoch_length) in (iterations, round(iterations * 285 / 300))
+    rates = learning_rates(built, iterations, epoch_length)
     assert max(rates) > 0.8
     assert rates[-1] <= 0.1 * max(rates) * (1 + 1e-6)
-    if len(schedule) > 1:
-        warm_up = min(epoch_length, int(0.05 * iterations))
-        assert rates[0] == 1 if warm_up < 2 else rates[0] < 0.011
-        assert rates.index(max(rates)) <= warm_up
+    warm_up = min(epoch_length, int(0.05 * iterations))
+    assert rates[0] == 1 if warm_up < 2 else rates[0] < 0.011
+    assert rates.index(max(rates)) <= warm_up
 
 
-def test_whole_epochs_stay_epochs():
-    first, second = fit_to(ONE_X, 24 * 1000, 1000)
-    assert first == ONE_X[0]  # 500 iterations are less than an epoch, and than 5%
-    assert second == ONE_X[1] | dict(milestones=[16, 22], end=24)
-    rates = learning_rates([second], 24 * 10, 10)
+def test_steps_and_warm_up_count_iterations():
+    warm_up, steps = built_schedule(ONE_X, 24 * 1000, 1000)
+    assert warm_up == ONE_X[0]  # 500 iterations are less than an epoch, and than 5%
+    assert steps == ONE_X[1] | dict(by_epoch=False, milestones=[16000, 22000], end=24000)
+    rates = learning_rates([built_schedule(ONE_X, 24 * 10, 10)[1]], 24 * 10, 10)
     assert rates[159:161] == pytest.approx([1, 0.1])
     assert rates[219:221] == pytest.approx([0.1, 0.01])
-
-
-def test_points_inside_an_epoch_are_counted_in_iterations():
-    warm_up, steps = fit_to(ONE_X, 5 * 30, 30)
+    warm_up, steps = built_schedule(ONE_X, 5 * 30, 30)
     assert warm_up == ONE_X[0] | dict(end=7)  # 5% of 150
     assert steps == ONE_X[1] | dict(by_epoch=False, milestones=[100, 138], end=150)
-    (steps,) = fit_to(ONE_X[1:], 3, 3)
+    (steps,) = built_schedule(ONE_X[1:], 3, 3)
     assert steps['milestones'] == [2, 2], 'the last iteration still has its rate'
 
 
-def test_what_followed_a_shorter_warm_up_begins_with_training():
-    warm_up, cosine = fit_to(IMAGENET, 30 * 20, 20)
-    assert (warm_up['end'], warm_up['by_epoch'], 'convert_to_iter_based' in warm_up) == (20, False, False)
-    assert (cosine['begin'], cosine['end'], cosine['T_max'], cosine['by_epoch']) == (0, 600, 600, False)
-    _, cosine = fit_to(IMAGENET, 300 * 20, 20)
-    assert (cosine['begin'], cosine['end'], cosine['T_max'], cosine['by_epoch']) == (0, 300, 300, True)
+def test_a_cosine_is_at_its_fraction_of_training():
+    def places(recipe, iterations, epoch_length):
+        return [(one['begin'], one['end'], one['by_epoch']) for one in built_schedule(recipe, iterations, epoch_length)]
+
+    assert places(IMAGENET, 30 * 20, 20) == [(0, 20, False), (10, 600, False)]
+    assert places(RTMDET, 30 * 20, 20) == [(0, 20, False), (300, 600, False)]
+    assert places(YOLOX, 60 * 20, 20) == [(0, 20, False), (20, 1140, False)]
+    kept = {key for one in built_schedule(YOLOX, 60, 20) for key in one}
+    assert kept == {'type', 'by_epoch', 'begin', 'end', 'eta_min', 'start_factor'}
 
 
-def test_a_schedule_of_the_same_length_stays_as_it_is():
-    assert fit_to(ONE_X, 12 * 7330, 7330) == ONE_X
-    assert fit_to(ONE_X[1:], 12 * 10, 10) == ONE_X[1:]
-    assert fit_to([dict(type='ConstantLR', factor=1.0)], 100, 10) == [dict(type='ConstantLR', factor=1.0)]
+def test_a_schedule_of_the_same_length_has_the_same_rates():
+    for recipe in (ONE_X, COSINE):
+        recipe = [dict(recipe[0], end=30), recipe[1]]
+        iterations = recipe[1]['end'] * 50
+        assert learning_rates(built_schedule(recipe, iterations, 50), iterations, 50) == pytest.approx(
+            learning_rates(recipe, iterations, 50)
+        )
+
+
+@pytest.mark.parametrize(
+    'other',
+    [
+        [dict(type='PolyLR', by_epoch=False, begin=0, end=1000, eta_min=0.0, power=1.0)],
+        [dict(type='OneCycleLR', by_epoch=False, eta_max=0.01, total_steps=120)],
+        [dict(type='ReduceOnPlateauLR', by_epoch=True, begin=1, end=12)],
+        [*COSINE, dict(type='CosineAnnealingMomentum', end=60)],
+        [COSINE[1], COSINE[1]],
+    ],
+)
+def test_other_schedules_are_not_built(other):
+    assert built_schedule(other, 100, 10) is None
 
 
 # One config of each schedule; the other configs of a folder inherit theirs.
@@ -142,25 +171,18 @@ def test_accumulated_batches_are_of_one_step(auto):
     assert images_per_step(SimpleNamespace(train_dataloader=loader, cfg=cfg)) == batch_of_lr(cfg) == 16
 
 
-def test_stages_of_no_length_are_left_out():
-    cosine = dict(type='CosineAnnealingLR', begin=5, end=285, T_max=285, by_epoch=True)
-    stages = [cosine, dict(type='ConstantLR', factor=1, begin=285, end=300, by_epoch=True)]
-    assert [one['type'] for one in fit_to(stages, 3, 3)] == ['CosineAnnealingLR']
-    assert [one['type'] for one in fit_to(stages, 90, 3)] == ['CosineAnnealingLR', 'ConstantLR']
-
-
 @pytest.mark.parametrize(
-    ('schedule', 'key', 'value'),
+    ('schedule', 'places'),
     [
-        (dict(type='MultiStepLR', by_epoch=True, milestones=[8, 11]), 'milestones', [16, 22]),
-        (dict(type='CosineAnnealingLR', by_epoch=True, T_max=12), 'T_max', 24),
-        (dict(type='OneCycleLR', by_epoch=False, eta_max=0.01, total_steps=120), 'total_steps', 240),
+        (dict(type='MultiStepLR', by_epoch=True, milestones=[8, 11]), dict(milestones=[160, 220])),
+        (dict(type='CosineAnnealingLR', by_epoch=True, T_max=12), {}),
+        (dict(type='CosineAnnealingLR', by_epoch=True, T_max=12, end=10**9), {}),
     ],
 )
-def test_schedules_without_an_end_are_for_the_length_of_their_recipe(schedule, key, value):
+def test_schedules_without_an_end_are_for_the_length_of_their_recipe(schedule, places):
     """A recipe of 12 epochs, trained for 24 epochs of 10 iterations."""
-    (fitted,) = fit_to([schedule], 240, 10, length=120)
-    assert fitted == schedule | {key: value}
+    (built,) = built_schedule([schedule], 240, 10, length=120)
+    assert built == dict(type=schedule['type'], by_epoch=False, begin=0, end=240, **places)
 
 
 class Loader(list):
@@ -179,10 +201,25 @@ def fitted(schedule, lr, train_cfg, iterations, made_for):
     runner = SimpleNamespace(cfg=cfg, optim_wrapper=wrapper, param_schedulers=schedule, train_dataloader=Loader(3))
     runner.train_loop = SimpleNamespace(max_iters=iterations)
     plan = Plan(cfg)
-    fit_schedule(runner, plan, made_for, stretch=True)
+    fit_schedule(runner, plan, made_for, builds=True)
     fit_lr(runner, plan, lr)
     assert runner.cfg.param_scheduler == runner.param_schedulers
     return runner.param_schedulers
+
+
+@pytest.mark.parametrize(('batch', 'data', 'end'), [(4, None, 30), (2, None, 12), (2, '.', 30)])
+def test_another_batch_or_other_data_is_another_length(batch, data, end):
+    """The config that a run wrote counts the iterations of its batches."""
+    cosine, loader = dict(type='CosineAnnealingLR', by_epoch=False, begin=0, end=12), dict(batch_size=2)
+    cfg = Config(dict(train_cfg=dict(max_epochs=10), train_dataloader=loader, param_scheduler=[cosine]))
+    plan = Plan(cfg)
+    cfg.train_dataloader.batch_size = batch
+    parts = dict(param_schedulers=[cosine], train_dataloader=Loader(3), optim_wrapper=None, hooks=[])
+    runner = SimpleNamespace(cfg=cfg, train_loop=SimpleNamespace(max_iters=30), dump_config=lambda: None, **parts)
+    with judging(Findings()) as findings:
+        fit_to_training(runner, plan, TrainOptions('retinanet_pvt-mini_fpn', data))
+    assert runner.param_schedulers[0]['end'] == end
+    assert any('schedule ends at' in one.text for one in findings) == (end == 12)
 
 
 def test_rates_in_a_schedule_are_scaled_and_the_highest_is_named():
@@ -198,30 +235,18 @@ def test_rates_in_a_schedule_are_scaled_and_the_highest_is_named():
     assert runner.param_schedulers == rates + momentum
 
 
-@pytest.mark.parametrize('kind', ['PolyLR', 'ExponentialLR'])
-def test_a_decay_from_the_first_epoch_is_stretched_with_training(kind):
-    decay = dict(type=kind, begin=0, end=8, by_epoch=True)
-    warm_up = dict(type='LinearLR', start_factor=0.001, begin=0, end=3, by_epoch=False)
-    assert fit_to([warm_up, decay], 20 * 10, 10) == [warm_up, decay | dict(end=20)]
-
-
 def test_a_warm_up_alone_stays_short():
     warm_up = dict(type='LinearLR', start_factor=0.001, begin=0, end=4, by_epoch=False)
     assert schedule_end([warm_up], 10) is None
-    assert fit_to([warm_up], 600, 10) == [warm_up]
-    assert fit_to([warm_up | dict(end=40)], 600, 10) == [warm_up | dict(end=10)]
+    assert built_schedule([warm_up], 600, 10) == [warm_up]
+    assert built_schedule([warm_up | dict(end=40)], 600, 10) == [warm_up | dict(end=10)]
 
 
 @pytest.mark.parametrize(('iterations', 'first'), [(20, 1.0), (39, 1.0), (40, 0.001)])
 def test_a_warm_up_of_one_iteration_is_left_out(iterations, first):
     """mmengine's would never end: the rate of all of training would be that of the first iteration."""
-    rates = learning_rates(fit_to(ONE_X[:1], iterations, 10), iterations, 10)
+    rates = learning_rates(built_schedule(ONE_X[:1], iterations, 10), iterations, 10)
     assert (rates[0], rates[-1]) == (pytest.approx(first), pytest.approx(1.0))
-
-
-def test_a_schedule_by_validations_counts_no_iterations():
-    plateau = dict(type='ReduceOnPlateauLR', by_epoch=True, begin=1, end=12)
-    assert fit_to([plateau], 15, 3) == [plateau | dict(begin=0, end=5)]
 
 
 def test_a_rate_of_zero_has_no_ratio_to_scale_by():
@@ -239,4 +264,4 @@ def test_a_single_scheduler_is_fitted_and_its_rates_follow_the_learning_rate():
     schedule = dict(type='CosineAnnealingLR', T_max=12, begin=0, end=12, eta_min=0.0005, by_epoch=True)
     loop = dict(max_epochs=4)
     (found,) = fitted(schedule, 1e-4, loop, 12, dict(max_epochs=12))
-    assert (found['T_max'], found['end'], found['eta_min']) == (4, 4, pytest.approx(5e-6))
+    assert (found['end'], found['eta_min']) == (12, pytest.approx(5e-6))

@@ -34,7 +34,7 @@ from tokennorm.findings import Findings, Refusal, judging
 from tokennorm.findings.training_rules import TRAINING_RULES
 from tokennorm.layers.layer_norm_2d import LayerNorm2d
 from tokennorm.norms import GroupNorm
-from tokennorm.plan.changes import Plan, Rank
+from tokennorm.plan.changes import Plan
 from tokennorm.plan.data import fit_or_describe_anchors, resize_images
 from tokennorm.plan.schedule import fit_schedule
 
@@ -224,7 +224,7 @@ def resized(**step):
 
     def change(built):
         built.cfg.train_dataloader.dataset.pipeline.append(dict(type='OfTheUser', **step))
-        resize_images(Plan(built.cfg), 64, Rank.OPTION)
+        resize_images(Plan(built.cfg), 64)
 
     return change
 

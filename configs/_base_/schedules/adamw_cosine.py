@@ -21,5 +21,5 @@ default_hooks = dict(
     logger=dict(interval=25),
     checkpoint=dict(interval=3, max_keep_ckpts=1),  # `tokennorm train` keeps the best one by box or mask AP
 )
-custom_hooks = [dict(type='tokennorm.ReportHook'), dict(type='tokennorm.LambdaHook', interval=25)]
+custom_hooks = [dict(type='tokennorm.ReportHook')]
 randomness = dict(seed=0)

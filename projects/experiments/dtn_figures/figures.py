@@ -23,8 +23,8 @@ from torch import Tensor
 from experiments.dtn_figures import metrics
 from experiments.dtn_figures.loading import Image, open_backbone, open_config, open_images, prepare
 from experiments.dtn_figures.probe import Layer, look
+from experiments.layer_statistics import LAMBDA, dtn_layers, lambdas_of
 from tokennorm.base.messages import UserError
-from tokennorm.engine.hooks.layer_statistics import LAMBDA, dtn_layers, lambdas_of
 from tokennorm.norms import DTN
 from tokennorm.report.scalars import Curve, read_scalars
 
@@ -241,8 +241,9 @@ def lambda_of(args: argparse.Namespace) -> Figure:
         curves = {name.removeprefix(LAMBDA): curve for name, curve in scalars.items() if name.startswith(LAMBDA)}
         if not curves:
             raise UserError(
-                f'{source} has no lambda in */vis_data/scalars.json: train with DTN, by `tokennorm train` or with '
-                "custom_hooks of dict(type='tokennorm.LambdaHook')"
+                f'{source} has no lambda in */vis_data/scalars.json: train with DTN and '
+                "custom_imports of dict(imports=['experiments.layer_statistics']), custom_hooks of "
+                "[dict(type='tokennorm.LambdaHook')]"
             )
         return lambda_curves(source.resolve().name, curves)
     model = Model.open(args.config, args.checkpoint, args.cfg_options)

@@ -23,13 +23,13 @@ from mmengine.runner import Runner, set_random_seed
 from torch import nn
 
 import tokennorm
+from experiments.layer_statistics import dtn_layers
 from experiments.study.plan import ARMS, BASELINE, Run, Study
 from tokennorm.backbones.pvt import ARCHS
 from tokennorm.base.files import write_atomically
 from tokennorm.base.messages import UserError
 from tokennorm.checkpoints.reading import read_checkpoint
 from tokennorm.checkpoints.writing import for_publication, to_bytes
-from tokennorm.engine.hooks.layer_statistics import dtn_layers
 from tokennorm.engine.resume.random_state import preserved_generators, seed_generators
 from tokennorm.registry import HOOKS
 from tokennorm.report.scalars import read_scalars

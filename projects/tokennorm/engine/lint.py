@@ -21,6 +21,7 @@ from tokennorm.engine.rules.data import annotation_files
 from tokennorm.findings import Findings, judging
 from tokennorm.findings.training_rules import TRAINING_RULES
 from tokennorm.plan.data import limit_detections
+from tokennorm.plan.hooks import use_common_hooks
 from tokennorm.registry import arguments_of
 
 SPLITS = ('train', 'val', 'test')
@@ -68,6 +69,7 @@ def build_parts(cfg: Config, there: list[str]) -> Built:
     if parts.get('data_preprocessor'):
         parts.model.setdefault('data_preprocessor', parts.data_preprocessor)
     limit_detections(parts.model)
+    use_common_hooks(parts)
     Visualizer.get_instance('lint')  # which hooks ask for
     hooks = [*(parts.get('default_hooks') or {}).values(), *(parts.get('custom_hooks') or ())]
     return Built(

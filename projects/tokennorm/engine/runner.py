@@ -3,8 +3,9 @@
 import errno
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -13,7 +14,6 @@ from typing import Any
 
 import mmengine.runner
 from mmengine.config import Config
-from mmengine.device import get_device
 from mmengine.logging import MMLogger
 from mmengine.registry import RUNNERS, init_default_scope
 from mmengine.visualization import Visualizer
@@ -27,10 +27,9 @@ from tokennorm.checkpoints.finding import newest_checkpoint
 from tokennorm.checkpoints.reading import common_meta, keep_mmengine_from_unpickling
 from tokennorm.config.build_errors import build_errors
 from tokennorm.config.detectors import written_configs
-from tokennorm.config.tree import innermost_datasets
+from tokennorm.config.tree import innermost_datasets, loaders
 from tokennorm.engine.class_rows import Rows, class_rows
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
-from tokennorm.engine.hooks.cpu_speed import CPUSpeedHook
 from tokennorm.engine.hooks.data_errors import DataErrorHook
 from tokennorm.engine.hooks.progress import console_handlers
 from tokennorm.engine.loggers import as_set_outside, guard
@@ -39,6 +38,7 @@ from tokennorm.engine.resume.training_state import make_resumable, restart_epoch
 from tokennorm.engine.rules import Built, verify
 from tokennorm.findings import collected, current
 from tokennorm.plan.data import limit_detections
+from tokennorm.plan.hooks import UPSTREAM
 from tokennorm.registry.compat import make_mmengine_write_json
 
 _ROUTINE = (  # of the upstream libraries: long lists, advice to programmers, and paths that the summary has
@@ -67,6 +67,7 @@ class Runner(mmengine.runner.Runner):
     """
 
     is_checked, is_movable = False, True
+    fitted: tuple[Sequence[str], str] = (), ''  # of `fit_to_training`, for the summary
 
     def build_logger(self, *args: Any, **kwargs: Any) -> MMLogger:
         logger = super().build_logger(*args, **kwargs)
@@ -126,7 +127,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
     """Builds the runner of a config, and applies the rules about recipes: before, to what was built, and to samples.
 
     Args:
-        cfg: A whole config, changed in place.
+        cfg: A whole config, which stays as it is and is what the run writes.
         splits: Of the data that the runner uses: 'train' and 'val', or 'test'.
         checkpoint: That of `load_from` or the backbone's `init_cfg`, where it has been read.
     """
@@ -139,50 +140,63 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
     make_output_dir(cfg.work_dir)
     current().allow(cfg.get('allow') or ())
     verify('config', Built(cfg, splits))
-    limit_detections(cfg.model)
-    load_from, backbone = cfg.get('load_from'), cfg.model.get('backbone') or {}
-    init_cfg = backbone.get('init_cfg')
-    if training:
-        make_resumable(cfg)
-        find_checkpoint_to_resume(cfg)
-        if cfg.get('load_from'):
-            cfg.load_from = find_checkpoint(cfg.load_from)
-        if cfg.get('load_from') and str(backbone.get('type')).startswith('tokennorm.'):  # the whole detector is loaded
-            backbone['init_cfg'] = None  # third-party backbones keep their own loaders
-    start_cpu_processes(cfg)
+    parts = as_built(cfg, training)
+    start_cpu_processes(parts)
     init_default_scope(cfg.get('default_scope') or 'mmengine')  # Runner skips this for a name that it has seen
-    if cfg.get('visualizer'):  # a second one of the same name would write into the folder of an earlier run
-        cfg.visualizer.pop('name', None)
     with build_errors('the config cannot be used'):
-        runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+        runner = RUNNERS.build(parts) if 'runner_type' in parts else Runner.from_cfg(parts)
+    runner.cfg = deepcopy(cfg)
+    if training and cfg.get('resume'):
+        runner.cfg.resume = False  # another run with this config would resume, too
     try:
-        _check_built(runner, cfg, splits, checkpoint, load_from, init_cfg)
+        _check_built(runner, parts, splits, checkpoint)
     except BaseException:
         runner.visualizer.close()
         raise
     return runner
 
 
-def _check_built(
-    runner: Runner, cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | None, load_from: Any, init_cfg: Any
-) -> None:
+def as_built(cfg: Config, training: bool) -> Config:
+    """Returns a copy of a config with what this run needs to be built, and another run with the config does not.
+
+    That is the place of the checkpoint to resume, what resuming needs, and what PyTorch, mmengine and mmdet accept.
+    """
+    parts = deepcopy(cfg)
+    limit_detections(parts.model)
+    for loader in loaders(parts):
+        if not loader.get('num_workers'):  # PyTorch refuses these without workers
+            loader['persistent_workers'] = False
+            loader.pop('prefetch_factor', None)
+    hooks = parts.get('default_hooks') or {}
+    for name in [name for name in hooks if hooks[name] is None and name not in UPSTREAM]:
+        del hooks[name]  # mmengine leaves out its own ones only
+    if parts.get('visualizer'):  # a second one of the same name would write into the folder of an earlier run
+        parts.visualizer.pop('name', None)
+    if training:
+        make_resumable(parts)
+        find_checkpoint_to_resume(parts)
+        if parts.get('load_from'):
+            parts.load_from = find_checkpoint(parts.load_from)
+            if str((parts.model.get('backbone') or {}).get('type')).startswith('tokennorm.'):  # third-party
+                parts.model.backbone.init_cfg = None  # backbones keep their own loaders; here all weights are loaded
+    return parts
+
+
+def _check_built(runner: Runner, cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | None) -> None:
     """Applies the rules to a runner, before the checkpoint of `load_from` is loaded and after it.
 
-    Its config keeps the `load_from` and the backbone's `init_cfg` that it had before a resume.
+    `cfg` is what it was built from.
     """
     training = 'train' in splits
-    if training and cfg.get('resume'):
-        runner.cfg.resume, runner.cfg.load_from = False, load_from  # another run with this config would resume, too
-        if init_cfg is not None:
-            runner.cfg.model.backbone.init_cfg = init_cfg
     with build_errors():
         built = replace(Built.of(runner, splits, checkpoint), cfg=cfg)  # with the checkpoint to resume
         verify('built', built)
         verify('loops', built)
     if training:
         _note_category_ids(runner.train_dataloader.dataset)
-    runner.register_hook(hook := DataErrorHook())
-    hook.before_run(runner)  # samples are tried before training
+    for hook in runner.hooks:
+        if isinstance(hook, DataErrorHook):
+            hook.before_run(runner)  # samples are tried before training
     if cfg.get('load_from'):
         load_from_checkpoint(runner, cfg, training, checkpoint)
     elif checkpoint is not None:
@@ -191,8 +205,6 @@ def _check_built(
         verify('samples', built)
     runner.is_checked = True
     runner.dump_config()
-    if training and get_device() == 'cpu':
-        runner.register_hook(CPUSpeedHook())
 
 
 def _note_category_ids(dataset: Any) -> None:

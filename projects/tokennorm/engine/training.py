@@ -5,28 +5,26 @@ from pathlib import Path
 import torch
 from mmengine.runner import Runner
 
-from tokennorm.base.cores import OtherPrograms
 from tokennorm.base.ranks import print_once
 from tokennorm.config.tree import is_classifier
 from tokennorm.datasets.finding import find_splits
 from tokennorm.engine.distributed import end_together, use_device
-from tokennorm.engine.hooks.summary import SummaryHook
 from tokennorm.engine.lock import locked_work_dir, one_run
 from tokennorm.engine.rules import Built, verify
 from tokennorm.engine.runner import build_runner, run
 from tokennorm.findings import Findings, current, judging
 from tokennorm.moved import former_names
-from tokennorm.plan.changes import Plan, Rank
+from tokennorm.plan.changes import Plan
 from tokennorm.plan.data import use_data_folder
 from tokennorm.plan.initial_weights import InitialWeights, use_initial_weights
 from tokennorm.plan.options import TrainOptions
 from tokennorm.plan.recipe import (
     apply_options,
     choose_config,
+    chosen_config,
     config_of_run,
     config_to_resume,
     find_resumed,
-    keep_padding_out,
     open_plan,
     use_earlier_run,
 )
@@ -39,7 +37,6 @@ __getattr__ = former_names(__name__)
 
 def run_training(options: TrainOptions) -> tuple[Runner, Path]:
     """Trains with checked options, and returns the runner and the work directory as the user names it."""
-    others = OtherPrograms()
     with one_run(options.seed is not None) as built, judging(Findings(options.allow, options.strict)) as findings:
         if options.device is not None:
             use_device(options.device)
@@ -48,7 +45,7 @@ def run_training(options: TrainOptions) -> tuple[Runner, Path]:
         work_dir = Path(plan.cfg.work_dir)
         with locked_work_dir(work_dir):
             runner = build_runner(plan.cfg, SPLITS, weights.checkpoint)
-            runner.register_hook(SummaryHook(*fit_to_training(runner, plan, options), others))
+            runner.fitted = fit_to_training(runner, plan, options)
             verify('schedule', Built.of(runner, ('train',)))
             runner.register_hook(built)
             run(runner, how_to_continue='--resume continues from the latest.')
@@ -60,12 +57,13 @@ def plan_training(options: TrainOptions) -> tuple[Plan, InitialWeights]:
     """Returns the plan of a training run, whose config is whole, and its initial weights."""
     # Recipe: the one that is named, or one that fits the data; with the user's entries.
     config, splits = options.config, None
-    if config is None:
+    if options.config is None:
         splits = find_splits(options.data)
-        config, reason = config_to_resume(options) or choose_config(
+        name, reason = config_to_resume(options) or choose_config(
             splits, options.model, options.norm, options.stem, torch.cuda.is_available()
         )
         print_once(f'Config: {reason}')
+        config = chosen_config(name)
     plan = open_plan(config, options.out, options.cfg_options, options.launcher)
     current().allow(plan.cfg.get('allow') or ())  # of a written config
 
@@ -77,9 +75,7 @@ def plan_training(options: TrainOptions) -> tuple[Plan, InitialWeights]:
         if splits is not None:
             current().forget()
             splits = None  # read again
-    if options.config is None:
-        keep_padding_out(plan)
-    with plan.step(Rank.OPTION, '--init', show=False):
+    with plan.step('--init', show=False):
         weights = use_initial_weights(plan, options)
     if resumed is not None:
         use_earlier_run(plan, resumed, options)
@@ -96,12 +92,13 @@ def plan_training(options: TrainOptions) -> tuple[Plan, InitialWeights]:
     apply_options(plan, options, resumed)
     if not is_classifier(plan.cfg):
         note_sizes(plan, options.data is not None)
-    if allowed := sorted(current().allowed):
-        plan.cfg.allow = allowed
+    with plan.step('--allow and --resume', show=False):
+        if allowed := sorted(current().allowed):
+            plan.cfg.allow = allowed
+        if options.resume and resumed is not None:
+            plan.cfg.resume = 'auto' if options.resume is True else str(options.resume)
     if options.resume and resumed is None:
         print_once(f'--resume: no checkpoint in {plan.cfg.work_dir}; training starts from the beginning')
-    if options.resume and resumed is not None:
-        plan.cfg.resume = 'auto' if options.resume is True else str(options.resume)
-    else:
+    if not options.resume or resumed is None:
         print_once(*filter(None, [weights.description]))
     return plan, weights

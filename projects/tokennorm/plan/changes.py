@@ -1,10 +1,9 @@
-"""A config under changes: who changed which entry, why, and who may change it after that."""
+"""A config under changes: which entry was changed, and why. What the user sets stays."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from enum import IntEnum
 from itertools import groupby
 from typing import Any
 
@@ -18,15 +17,6 @@ _ABSENT = object()
 _MOST_SHOWN = 2  # entries in a line
 
 
-class Rank(IntEnum):
-    """Who sets an entry of a config; the higher one keeps what it has set."""
-
-    RECIPE = 0
-    DATA = 1
-    OPTION = 2
-    USER = 3  # `--cfg-options`
-
-
 @dataclass(frozen=True)
 class Change:
     """An entry that was changed: its keys, its value before and after, and whether it is printed in the end."""
@@ -34,7 +24,6 @@ class Change:
     keys: tuple[Any, ...]
     value: Any
     before: Any
-    rank: Rank
     why: str
     shows: bool
 
@@ -52,7 +41,7 @@ class Plan:
     """A config and the changes that are made in it.
 
     The user's entries are set first, so that every decision knows them, and again after each one, so that none
-    overrules them. An option of the command sets what `--data` would decide, which then is not decided.
+    overrules them. Of other decisions about an entry the later one counts.
 
     Args:
         cfg: The config of the recipe, changed in place.
@@ -69,7 +58,7 @@ class Plan:
         self.changes: list[Change] = []  #: in their order
         self._options = dict(options or {})
         check_options(cfg, options)
-        with self.step(Rank.USER, '--cfg-options', show=False):
+        with self.step('--cfg-options', show=False):
             self._merge([path for path in self._options if _exists(cfg._cfg_dict, path)])
 
     def users(self, *paths: str) -> list[str]:
@@ -77,7 +66,7 @@ class Plan:
         return [entry for entry in _paths(self._options) if any(_meet(entry, path) for path in paths)]
 
     @contextmanager
-    def step(self, rank: Rank, why: str, show: bool = True) -> Iterator[None]:
+    def step(self, why: str, show: bool = True) -> Iterator[None]:
         """Records what the block changes in the config, where the user's entries stay.
 
         With `show`, what is left of the step in the end is printed in one line.
@@ -87,26 +76,26 @@ class Plan:
         changed = [path for path in self._options if _at(self.cfg._cfg_dict, path) != _at(before, path)]
         self._merge([path for path in changed if _exists(self.cfg._cfg_dict, path)])
         differences = _differences(before, self.cfg._cfg_dict.to_dict())
-        self.changes += [Change(keys, new, old, rank, why, show) for keys, old, new in differences]
+        self.changes += [Change(keys, new, old, why, show) for keys, old, new in differences]
 
-    def set(self, path: str, value: Any, rank: Rank, why: str, show: bool = True) -> bool:
+    def set(self, path: str, value: Any, why: str, show: bool = True) -> bool:
         """Sets an entry, and returns whether it has; not where the user has set it, or something in it."""
         if self.users(path):
             return False
-        with self.step(rank, why, show):
+        with self.step(why, show):
             merge_options(self.cfg, {path: value})
         return True
 
     def replace(self, key: str, value: Any, why: str, keep: Sequence[tuple[Any, ...]] = ()) -> None:
-        """Replaces a part of the recipe. What higher ranks have set in it stays, and the entries to `keep` do."""
-        kept = [one.keys for one in self.changes if one.keys[0] == key and one.rank > Rank.RECIPE]
-        for keys in (*kept, *keep):
+        """Replaces a part of the recipe. What was changed in it stays, and the entries to `keep` do."""
+        changed = [one.keys for one in self.changes if one.keys[0] == key]
+        for keys in (*changed, *keep):
             above, entry = _at(value, keys[1:-1]), _at(self.cfg._cfg_dict, keys)
             if entry is _ABSENT and isinstance(above, dict):
                 above.pop(keys[-1], None)
             elif isinstance(above, dict) or (isinstance(above, list) and keys[-1] < len(above)):
                 above[keys[-1]] = deepcopy(entry)
-        with self.step(Rank.RECIPE, why):
+        with self.step(why):
             self.cfg[key] = value
 
     def finish(self) -> None:
@@ -114,7 +103,7 @@ class Plan:
 
         Then the changes are printed, a line per decision.
         """
-        with self.step(Rank.USER, '--cfg-options', show=False):
+        with self.step('--cfg-options', show=False):
             self._merge(self._options)
         if not self.quiet:
             print_once(*self._lines())
@@ -122,9 +111,9 @@ class Plan:
     def _lines(self) -> Iterator[str]:
         """Yields each decision with the difference that is left of it."""
         left = [one for one in self.changes if one.shows and _at(self.cfg._cfg_dict, one.keys) == one.value]
-        for (rank, why), changes in groupby(left, lambda one: (one.rank, one.why)):
+        for why, changes in groupby(left, lambda one: one.why):
             shown = shorten(list(map(str, changes)), _MOST_SHOWN)
-            yield f'{"--data: " if rank == Rank.DATA else ""}{why}: {shown}'
+            yield f'{why}: {shown}'
 
     def _merge(self, paths: Iterable[str]) -> None:
         """Sets entries of the user."""

@@ -21,7 +21,7 @@ from tokennorm.datasets.image_folder import ImageSplit, find_image_folder
 from tokennorm.datasets.splits import SPLITS, CocoSplit
 from tokennorm.findings import collected, current, reports
 from tokennorm.plan.anchor_fit import MATCH, anchor_fit
-from tokennorm.plan.changes import Plan, Rank
+from tokennorm.plan.changes import Plan
 from tokennorm.plan.image_size import fitting_size, set_image_size, short_side
 from tokennorm.registry import type_name
 
@@ -49,10 +49,10 @@ def use_data_folder(
         with user_errors(ValueError, OSError):  # of the user's files
             images = find_image_folder(folder, needed)
         print_once(*(f'--data: {split.summary(name)}' for name, split in images.items()))
-        with plan.step(Rank.DATA, f'data of {folder}', show=False):
+        with plan.step(f'data of {folder}', show=False):
             use_image_folder(plan.cfg, images)
         number = len(next(iter(images.values())).counts)
-        with plan.step(Rank.DATA, f'there are {number} classes'):
+        with plan.step(f'--data: there are {number} classes'):
             limit_topk(plan.cfg, number)
     else:
         with collected() as findings:
@@ -62,15 +62,15 @@ def use_data_folder(
             print_once(str(folder), *inspection.lines(findings))
             findings.skip()
             findings.stop(before=f'{folder} has errors, listed above; fix these problems and rerun')
-        with plan.step(Rank.DATA, f'data of {folder}', show=False):
+        with plan.step(f'data of {folder}', show=False):
             use_coco_splits(plan.cfg, splits)
-        with plan.step(Rank.DATA, f'images have up to {inspection.most_objects} objects'):
+        with plan.step(f'--data: images have up to {inspection.most_objects} objects'):
             fit_limits(plan.cfg, inspection.most_objects)
         if fit_images:
             content = next(iter(splits.values())).content
             choose_image_size(plan, content, image_size)
             fit_or_describe_anchors(plan, content, fit_anchors and not plan.cfg.get('load_from'))
-    with plan.step(Rank.DATA, 'variables name other data', show=False):
+    with plan.step('variables name other data', show=False):
         drop_variables(plan.cfg)
 
 
@@ -82,7 +82,7 @@ def fit_or_describe_anchors(plan: Plan, content: Mapping[str, Any], may_change: 
     if fit.is_poor and may_change:
         value, share = fit.better[0]
         why = f'anchors that match {1 - share:.1%} of the boxes at IoU {MATCH}, instead of {1 - fit.unmatched:.1%}'
-        if plan.set(fit.key, value, Rank.DATA, why):
+        if plan.set(fit.key, value, f'--data: {why}'):
             return
     if not fit.is_poor:
         print_once(f'--data: {fit.summary()}')
@@ -92,17 +92,17 @@ def fit_or_describe_anchors(plan: Plan, content: Mapping[str, Any], may_change: 
 
 def choose_image_size(plan: Plan, content: Mapping[str, Any], image_size: int | None) -> None:
     """Sets the short side of a detector's images: `image_size`, or less than the config's where images are small."""
-    rank = Rank.DATA if image_size is None else Rank.OPTION
-    if image_size is None and content['images']:
-        image_size = fitting_size(plan.cfg, median(min(i['width'], i['height']) for i in content['images']))
-    if image_size is not None:
-        resize_images(plan, image_size, rank)
+    size = image_size
+    if size is None and content['images']:
+        size = fitting_size(plan.cfg, median(min(i['width'], i['height']) for i in content['images']))
+    if size is not None:
+        resize_images(plan, size, '--data: ' if image_size is None else '')
 
 
-def resize_images(plan: Plan, size: int, rank: Rank) -> None:
+def resize_images(plan: Plan, size: int, by: str = '') -> None:
     """Sets the short side of the images, in pixels."""
     old = short_side(plan.cfg)
-    with plan.step(rank, f'short side of the images {size} pixels (recipe: {old})'):
+    with plan.step(f'{by}short side of the images {size} pixels (recipe: {old})'):
         left = set_image_size(plan.cfg, size)
     if left:
         reports('unscaled-size', items=left)

@@ -1,25 +1,54 @@
-"""The hooks of a training run, added to those of its recipe."""
+"""The hooks of a run: those of its recipe, and those of `training_hooks`, by names that a config can set to None."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from mmengine.config import Config
+from mmengine.device import get_device
 
 from tokennorm.base.messages import UserError
+from tokennorm.base.ranks import print_once
 from tokennorm.config.tree import evaluators, is_classifier
 from tokennorm.evaluation.average_precision import COCO_AP, COCO_AR
-from tokennorm.registry import type_name
+from tokennorm.registry import HOOKS, type_name
 
 KEPT_CHECKPOINTS = 2  # besides the best one
 LEAST_GAIN = 5e-4  # of the metric; mmdet rounds AP to 0.001
 EMA = dict(  # the momentum is that of mmdet's RTMDet
     type='EMAHook', ema_type='mmdet.ExpMomentumEMA', momentum=2e-4, update_buffers=True, priority='ABOVE_NORMAL'
 )
+UPSTREAM = ('runtime_info', 'timer', 'sampler_seed', 'logger', 'param_scheduler', 'checkpoint')  # mmengine 0.10.12
+DATA_ERRORS = dict(type='tokennorm.DataErrorHook')
+FORMER = 'tokennorm.LambdaHook'
+
+
+def training_hooks(metrics: Sequence[str], ema: bool = False, patience: int | None = None) -> dict[str, dict[str, Any]]:
+    """Returns the hooks of a training run besides mmengine's. Those of one priority are called in this order."""
+    best = next(iter(metrics), None)
+    if patience is not None and best is None:
+        raise UserError('--patience needs a validation by COCO AP or accuracy; this config has none')
+    stop = dict(type='EarlyStoppingHook', monitor=best, rule='greater', patience=patience, min_delta=LEAST_GAIN)
+    hooks = dict(
+        data_errors=DATA_ERRORS,
+        non_finite=dict(type='tokennorm.NonFiniteHook'),  # before a checkpoint is written
+        checkpoint=dict(type='CheckpointHook', interval=1),  # `make_resumable` replaces the type
+        early_stopping=stop,
+        ema=EMA,
+        report=dict(type='tokennorm.ReportHook'),
+        progress=dict(type='tokennorm.ProgressHook', metric=best),
+        train_batches=dict(type='tokennorm.TrainBatchesHook'),
+        cpu_speed=dict(type='tokennorm.CPUSpeedHook'),
+        summary=dict(type='tokennorm.SummaryHook'),
+    )
+    wanted = dict(early_stopping=patience is not None, ema=ema, cpu_speed=get_device() == 'cpu')
+    wanted['report'] = any('bbox_' in name or 'segm_' in name for name in metrics)
+    return {name: hook for name, hook in hooks.items() if wanted.get(name, True)}
 
 
 def use_training_hooks(
     cfg: Config, ema: bool = False, patience: int | None = None, most_epochs: int | None = None, own_data: bool = True
 ) -> None:
-    """Adds the hooks of a training run to those of its config, which stay as they are.
+    """Adds the hooks of a training run to `default_hooks`. Those of the config stay, and a name with None is left out.
 
     Args:
         cfg: Config of a training run, changed in place.
@@ -31,15 +60,20 @@ def use_training_hooks(
     """
     cfg.setdefault('default_hooks', {})  # returns a copy
     metrics, hooks = metrics_of(cfg), list(cfg.get('custom_hooks') or [])
-
-    # A loss or gradient that is not finite; before a checkpoint is written.
-    cfg.default_hooks.setdefault('non_finite', dict(type='tokennorm.NonFiniteHook'))
-
-    # Checkpoints. `make_resumable` replaces the type of the hook.
-    cfg.default_hooks.setdefault('checkpoint', dict(type='CheckpointHook', interval=1))
     for hook in [hook for hook in hooks if own_data and type_name(hook) == 'CheckpointHook']:  # files written twice
         hooks.remove(hook)
-        cfg.default_hooks.checkpoint = dict(cfg.default_hooks.checkpoint or {}, **hook)
+        cfg.default_hooks.checkpoint = dict(cfg.default_hooks.get('checkpoint') or {}, **hook)
+    cfg.custom_hooks = hooks
+    former = ['cpu_speed'] if get_device() != 'cpu' else []  # of a config that was written on a CPU
+    if patience is not None:
+        former += [name for name, hook in cfg.default_hooks.items() if hook and type_name(hook) == 'EarlyStoppingHook']
+        cfg.custom_hooks = hooks = [hook for hook in hooks if type_name(hook) != 'EarlyStoppingHook']
+    for name in former:
+        cfg.default_hooks.pop(name, None)
+    present = {type_name(hook) for hook in (*hooks, *cfg.default_hooks.values()) if hook is not None}
+    for name, hook in training_hooks(metrics, ema, patience).items():
+        if name == 'checkpoint' or type_name(hook) not in present:
+            cfg.default_hooks.setdefault(name, hook)
     if (checkpoint := cfg.default_hooks.checkpoint) is not None:
         if own_data:
             checkpoint.setdefault('max_keep_ckpts', KEPT_CHECKPOINTS)
@@ -47,29 +81,19 @@ def use_training_hooks(
             checkpoint.update(save_best=metrics[0], rule='greater')
         if most_epochs is not None and checkpoint.get('by_epoch', True) and checkpoint.get('interval', 1) > most_epochs:
             checkpoint['interval'] = most_epochs
-
-    # mmengine's hook forgets its count when training is resumed.
-    if patience is not None:
-        if not metrics:
-            raise UserError('--patience needs a validation by COCO AP or accuracy; this config has none')
-        hooks = [hook for hook in hooks if type_name(hook) != 'EarlyStoppingHook']
-        stop = dict(type='EarlyStoppingHook', monitor=metrics[0], rule='greater', patience=patience)
-        hooks.append(stop | dict(min_delta=LEAST_GAIN))
-    for hook in filter(None, (*hooks, *cfg.default_hooks.values())):
-        if hook.get('type') == 'EarlyStoppingHook':
+    for hook in filter(None, (*cfg.custom_hooks, *cfg.default_hooks.values())):
+        if hook.get('type') == 'EarlyStoppingHook':  # mmengine's forgets its count when training is resumed
             hook['type'] = 'tokennorm.EarlyStoppingHook'
 
-    # The report, curves of lambda, a bar and a line per epoch, what the network is trained on, and averaged weights.
-    has_boxes = any('bbox_' in name or 'segm_' in name for name in metrics)
-    added = [dict(type='tokennorm.ReportHook')] if has_boxes else []
-    added += [
-        dict(type='tokennorm.LambdaHook', interval=100),
-        dict(type='tokennorm.ProgressHook', metric=next(iter(metrics), None)),
-        dict(type='tokennorm.TrainBatchesHook'),
-    ]
-    added += [EMA] if ema else []
-    present = {type_name(hook) for hook in (*hooks, *cfg.default_hooks.values()) if hook is not None}
-    cfg.custom_hooks = hooks + [hook for hook in added if type_name(hook) not in present]
+
+def use_common_hooks(cfg: Config) -> None:
+    """Adds the hook of every run, and leaves out one of earlier versions, which projects/experiments has now."""
+    cfg.setdefault('default_hooks', {})
+    cfg.default_hooks.setdefault('data_errors', DATA_ERRORS)
+    hooks = cfg.get('custom_hooks') or []
+    if any(hook.get('type') == FORMER for hook in hooks) and HOOKS.get(FORMER) is None:
+        print_once(f'custom_hooks: {FORMER} is left out; custom_imports of experiments.layer_statistics has it')
+        cfg.custom_hooks = [hook for hook in hooks if hook.get('type') != FORMER]
 
 
 def metrics_of(cfg: Config) -> list[str]:

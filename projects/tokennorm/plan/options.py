@@ -78,7 +78,7 @@ class TrainOptions:
     freeze: int | None = integer(
         'model', "do not train the backbone's stem and first N stages; default: as in the config", 0, 1000
     )
-    epochs: int | None = integer('schedule', 'number of epochs; the schedule is rescaled', 1, 10**6)
+    epochs: int | None = integer('schedule', 'number of epochs; a schedule of steps or a cosine follows', 1, 10**6)
     lr: float | None = option(
         'schedule', 'learning rate; default: as in the config, with --data scaled to the batch', type=float
     )

@@ -17,16 +17,16 @@ from tokennorm.checkpoints.finding import CheckpointError, newest_checkpoint, pa
 from tokennorm.config.detectors import work_dir_of, written_configs
 from tokennorm.config.paths import CONFIGS, config_files
 from tokennorm.config.reading import drop_variables, read_config
-from tokennorm.config.tree import evaluators, is_classifier, loaders
+from tokennorm.config.tree import evaluators, is_classifier
 from tokennorm.datasets.coco.inspection import count_masks
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.evaluation.batches import use_batches_of_one_size
 from tokennorm.plan.augmentation import augment_strongly
-from tokennorm.plan.changes import Plan, Rank
-from tokennorm.plan.data import resize_images, use_loader_defaults
+from tokennorm.plan.changes import Plan
+from tokennorm.plan.data import limit_detections, resize_images, use_loader_defaults
 from tokennorm.plan.epochs import set_epochs
 from tokennorm.plan.hardware import set_workers, use_full_precision_on_cpu, use_mixed_precision
-from tokennorm.plan.hooks import use_training_hooks
+from tokennorm.plan.hooks import use_common_hooks, use_training_hooks
 from tokennorm.plan.options import LOGGERS, MODEL_NAMES, TrainOptions, check_integer
 from tokennorm.plan.schedule import every
 from tokennorm.registry import arguments_of, type_name
@@ -89,14 +89,14 @@ def open_plan(
     """Opens a config, with its work directory and metrics, and sets the user's entries in it."""
     plan = Plan(config if isinstance(config, Config) else read_config(config), options)
     cfg = plan.cfg
-    cfg.launcher = launcher
     named = (options or {}).get('work_dir') or work_dir or work_dir_of(cfg.filename) or cfg.get('work_dir')
-    cfg.work_dir = str(named or Path('work_dirs', Path(cfg.filename).stem))
-    with plan.step(Rank.RECIPE, 'for every run', show=False):
+    with plan.step('for every run', show=False):
+        cfg.launcher, cfg.work_dir = launcher, str(named or Path('work_dirs', Path(cfg.filename).stem))
         if is_classifier(cfg):
             use_loader_defaults(cfg)
         use_coco_metric(cfg)
         use_batches_of_one_size(cfg)
+        use_common_hooks(cfg)
     return plan
 
 
@@ -173,10 +173,11 @@ def use_model_of_run(plan: Plan, folder: Path) -> None:
     )
 
 
-def keep_padding_out(plan: Plan) -> None:
-    """Sets this package's form of the detector, with `mask_padding`."""
-    kind = f'tokennorm.{type_name(plan.cfg.model)}'
-    plan.set('model.type', kind, Rank.RECIPE, 'padding does not enter', show=False)
+def chosen_config(name: str) -> Config:
+    """Returns a config that was chosen, with this package's form of the detector, which has `mask_padding`."""
+    cfg = read_config(name)
+    cfg.model.type = f'tokennorm.{type_name(cfg.model)}'
+    return cfg
 
 
 def use_earlier_run(plan: Plan, folder: Path, options: TrainOptions) -> None:
@@ -187,14 +188,14 @@ def use_earlier_run(plan: Plan, folder: Path, options: TrainOptions) -> None:
     """
     earlier = config_of_run(folder)
     model = earlier.get('model') or {}
-    with plan.step(Rank.DATA, 'anchors of the run to resume', show=False):
+    with plan.step('anchors of the run to resume', show=False):
         for head in ('bbox_head', 'rpn_head') if options.config is None else ():
             if 'anchor_generator' in (model.get(head) or {}):
                 plan.cfg.model[head].anchor_generator = model[head].anchor_generator
     average = averages_in(earlier)
     if average and not options.ema and not averages_in(plan.cfg):
         hooks = [*(plan.cfg.get('custom_hooks') or ()), *average]
-        if plan.set('custom_hooks', hooks, Rank.DATA, '--ema, as before', show=False):
+        if plan.set('custom_hooks', hooks, '--ema, as before', show=False):
             print_once('--ema, as before: the run to resume averages its weights')
 
 
@@ -217,19 +218,19 @@ def apply_options(plan: Plan, options: TrainOptions, resumed: Path | None = None
     epochs = cfg.train_cfg.max_epochs if set_by_user else options.epochs
     check_integer('epochs', epochs)
     if epochs is not None:
-        with plan.step(Rank.OPTION, f'--epochs {epochs}'):
+        with plan.step(f'--epochs {epochs}'):
             set_epochs(cfg, epochs, recipe_epochs)
     if options.image_size is not None and (not own_data or is_classifier(cfg)):
-        resize_images(plan, options.image_size, Rank.OPTION)
+        resize_images(plan, options.image_size)
     if options.augment is not None:
-        with plan.step(Rank.OPTION, '--augment', show=False):
+        with plan.step('--augment', show=False):
             print_once(augment_strongly(cfg))
-    with plan.step(Rank.RECIPE, 'variables contradict what options change', show=False):
+    with plan.step('variables contradict what options change', show=False):
         drop_variables(cfg)
     if options.workers is not None or own_data:
-        with plan.step(Rank.DATA if options.workers is None else Rank.OPTION, '--workers', show=False):
+        with plan.step('--workers', show=False):
             set_workers(cfg, options.workers)
-    with plan.step(Rank.OPTION, 'options', show=False):
+    with plan.step('options', show=False):
         if options.checkpoint_interval is not None:
             hook = (cfg.get('default_hooks') or {}).get('checkpoint') or dict(type='CheckpointHook')
             hook = dict(hook, interval=options.checkpoint_interval, by_epoch=False)
@@ -243,31 +244,22 @@ def apply_options(plan: Plan, options: TrainOptions, resumed: Path | None = None
         if options.auto_scale_lr:
             cfg.auto_scale_lr.enable = True
         log_to(cfg, options.log)
-    with plan.step(Rank.OPTION, '--amp' if options.amp else 'full precision on the CPU', show=not options.amp):
+    with plan.step('--amp' if options.amp else 'full precision on the CPU', show=not options.amp):
         if options.amp:
             use_mixed_precision(cfg, options.amp)
         else:
             use_full_precision_on_cpu(cfg)
     interval = most_epochs_between(cfg)
     if own_data and interval is not None and interval < cfg.train_cfg.get('val_interval', 1):
-        plan.set('train_cfg.val_interval', interval, Rank.DATA, f'validation {every(interval)}')
-    with plan.step(Rank.RECIPE, 'hooks of training', show=False):
+        plan.set('train_cfg.val_interval', interval, f'--data: validation {every(interval)}')
+    with plan.step('hooks of training', show=False):
         use_training_hooks(cfg, options.ema, options.patience, interval if own_data else None, own_data)
         use_coco_metric(cfg)
     if resumed is not None and (options.config is None or Path(cfg.filename).resolve().is_relative_to(CONFIGS)):
         use_model_of_run(plan, resumed)
+    with plan.step('no more detections than a DETR gives', show=False):
+        limit_detections(cfg.model)
     plan.finish()
-    _make_acceptable(cfg)
-
-
-def _make_acceptable(cfg: Config) -> None:
-    """Removes what PyTorch refuses in loaders without workers, and what mmengine refuses in hooks."""
-    for loader in loaders(cfg):
-        if not loader.get('num_workers'):
-            loader['persistent_workers'] = False
-            loader.pop('prefetch_factor', None)
-    if (cfg.default_hooks or {}).get('non_finite', {}) is None:  # mmengine would look for a hook of this name to remove
-        del cfg.default_hooks['non_finite']
 
 
 def freeze(cfg: Config, stages: int) -> None:

@@ -1,4 +1,4 @@
-"""Fits the schedule to the length of training, and the learning rate to the total batch.
+"""Builds the schedule for another length of training, and scales the learning rate to the total batch.
 
 - SGD: proportional to the batch (Goyal et al., 2017, "Accurate, Large Minibatch SGD", arXiv 1706.02677).
 - Adam, AdamW, RMSprop and other optimizers that divide by the root of squared gradients: proportional to its square
@@ -17,14 +17,14 @@ from mmengine.runner import Runner
 
 from tokennorm.base.messages import UserError
 from tokennorm.findings import reports
-from tokennorm.plan.changes import Plan, Rank
+from tokennorm.plan.changes import Plan
 from tokennorm.plan.options import TrainOptions
 from tokennorm.registry import arguments_of, type_name
 
 Scheduler = dict[str, Any]
 
-_POINTS = ('begin', 'end', 'T_max', 'step_size', 'total_steps', 'total_iters')  # in time
-_LISTS = ('milestones', 'periods')  # of points
+_BUILT = ('MultiStepLR', 'CosineAnnealingLR')
+_PLACES = ('begin', 'end', 'T_max', 'milestones', 'by_epoch', 'convert_to_iter_based')
 _RATES = ('eta_min', 'eta_max', 'min_value')
 _WARM_UPS = ('LinearLR', 'ConstantLR', 'QuadraticWarmupLR')
 MOST_WARM_UP = 0.05  # of the iterations
@@ -33,18 +33,17 @@ MOST_WARM_UP = 0.05  # of the iterations
 def fit_to_training(runner: Runner, plan: Plan, options: TrainOptions) -> tuple[list[str], str]:
     """Fits schedule, log lines and learning rate to the length of training and the total batch.
 
-    A recipe without `--data` and `--epochs` keeps its schedule, its rate and its log lines. The runner must be built
-    and not have trained. Returns lines about the schedule, and one about the rate, for the summary.
+    A recipe with its own data, length and batch keeps its schedule, its rate and its log lines. The runner must be
+    built and not have trained. Returns lines about the schedule, and one about the rate, for the summary.
     """
     own_data = options.data is not None
-    plan.cfg = runner.cfg  # mmengine's copy
-    made_for, now = plan.recipe.get('train_cfg') or {}, runner.cfg.train_cfg
-    stretches = own_data or any(made_for.get(key) != now.get(key) for key in ('max_epochs', 'max_iters'))
-    schedule = fit_schedule(runner, plan, made_for, stretches, short_warm_up=own_data)
+    plan.cfg = runner.cfg  # a copy
+    builds = own_data or _length(plan.recipe) != _length(runner.cfg)
+    schedule = fit_schedule(runner, plan, plan.recipe.get('train_cfg') or {}, builds, short_warm_up=own_data)
     if own_data:  # on a CPU an epoch of few iterations takes minutes
         for hook in (hook for hook in runner.hooks if isinstance(hook, LoggerHook)):
             often = max(1, min(hook.interval, len(runner.train_dataloader) // 4))
-            if plan.set('default_hooks.logger.interval', often, Rank.DATA, 'four log lines per epoch', show=False):
+            if plan.set('default_hooks.logger.interval', often, 'four log lines per epoch', show=False):
                 hook.interval = often
     rate = fit_lr(runner, plan, options.lr, own_data)
     runner.dump_config()
@@ -103,21 +102,22 @@ def fit_lr(runner: Runner, plan: Plan, lr: float | None = None, by_batch: bool =
         raise UserError(f'optim_wrapper.optimizer.lr={old!r} is text; in YAML a number such as 1.0e-4 needs its point')
     if lr is None and not old:
         return f'{old}: as the config sets it'
-    value, reason, rank, total = old, 'as the config sets it', Rank.DATA, images_per_step(runner)
+    value, reason, total = old, 'as the config sets it', images_per_step(runner)
     by_batch = by_batch and not auto.get('enable')  # which mmengine scales by, when training begins
     if lr is not None:
-        value, reason, rank = lr, '--lr', Rank.OPTION
+        value, reason = lr, '--lr'
     elif by_batch and (base_batch := batch_of_lr(dict(plan.recipe, auto_scale_lr=auto))):
         value, reason = scaled_lr(old, type_name(optimizer), base_batch, total)
-    if not plan.set('optim_wrapper.optimizer.lr', value, rank, reason, show=False):
+    if not plan.set('optim_wrapper.optimizer.lr', value, reason, show=False):
         value, reason = old, 'as --cfg-options set it'
     optimizer['lr'] = value
     if by_batch and auto:  # for the next run from the config of this one
-        base = total // accumulated(runner.cfg)
-        runner.cfg.auto_scale_lr.update(base_batch_size=base, images_per_step=[base, total])
+        base = auto['base_batch_size'] if plan.users('auto_scale_lr') else total // accumulated(runner.cfg)
+        with plan.step('the batch of the learning rate', show=False):
+            runner.cfg.auto_scale_lr.update(base_batch_size=base, images_per_step=[base, total])
     if isinstance(runner.param_schedulers, list):
         schedulers = [_with_rates(scheduler, value / old if old else 1.0) for scheduler in runner.param_schedulers]
-        _set_schedule(runner, plan, schedulers, rank)
+        _set_schedule(runner, plan, schedulers)
         if peaks := [f'{scheduler["eta_max"]:.4g}' for scheduler in runner.param_schedulers if 'eta_max' in scheduler]:
             reason += f'; the schedule goes up to {peaks[0]}'
     if auto.get('enable'):  # it leaves out accumulated batches
@@ -137,14 +137,20 @@ def _with_rates(scheduler: Mapping[str, Any], factor: float) -> Scheduler:
 # ---- the schedule
 
 
-def fit_schedule(
-    runner: Runner, plan: Plan, made_for: Mapping[str, Any], stretch: bool, short_warm_up: bool = False
-) -> list[str]:
-    """Rescales the schedule to the length of training. Returns lines for the summary; none with several optimizers.
+def _length(cfg: Mapping[str, Any]) -> list[Any]:
+    """Returns what a config says about the number of iterations."""
+    loop, loader = cfg.get('train_cfg') or {}, cfg.get('train_dataloader') or {}
+    return [loop.get('max_epochs'), loop.get('max_iters'), loader.get('batch_size')]
 
-    Without `stretch`, or where the user sets a scheduler, it stays, and a finding names both ends. `made_for` is the
-    `train_cfg` of the recipe, whose length a schedule without an end has. `short_warm_up` cuts a long warm-up even
-    where the length fits.
+
+def fit_schedule(
+    runner: Runner, plan: Plan, made_for: Mapping[str, Any], builds: bool, short_warm_up: bool = False
+) -> list[str]:
+    """Builds the schedule for the length of training. Returns lines for the summary; none with several optimizers.
+
+    Without `builds`, where the user sets a scheduler, and where it is neither steps nor a cosine, it stays, and a
+    finding names both ends. `made_for` is the `train_cfg` of the recipe, whose length a schedule without an end has.
+    `short_warm_up` builds it even where the length fits, with a warm-up that is short.
     """
     schedulers = runner.param_schedulers
     if isinstance(schedulers, dict) and 'type' in schedulers:
@@ -153,23 +159,23 @@ def fit_schedule(
         return []
     iterations, epoch_length = runner.train_loop.max_iters, len(runner.train_dataloader)
     length = made_for.get('max_iters') or made_for.get('max_epochs', 0) * epoch_length
-    end, problem = schedule_end(schedulers, epoch_length, length), ''
-    if end not in (None, iterations):
-        ends, training = (f'iteration {i} (epoch {i / epoch_length:g})' for i in (end, iterations))
-        problem = f'the learning rate schedule ends at {ends}, but training ends at {training}'
-    if (problem and stretch) or short_warm_up:
-        stretch = _set_schedule(runner, plan, fit_to(schedulers, iterations, epoch_length, length), Rank.DATA)
-    if problem and not stretch:
-        reports('schedule-length', text=problem)
+    end = schedule_end(schedulers, epoch_length, length)
+    fits, is_built = end in (None, iterations), False
+    if (builds and not fits) or short_warm_up:
+        built = built_schedule(schedulers, iterations, epoch_length, length)
+        is_built = built is not None and _set_schedule(runner, plan, built)
     lines = [describe(runner.param_schedulers, iterations, epoch_length)]
-    if end and problem and stretch:
+    if end is not None and not fits and is_built:
         old, new = (f'{i / epoch_length:g}' for i in (end, iterations))
         lines.append(f'{"shortened" if iterations < end else "stretched"} from {old} to {new} epochs')
+    elif end is not None and not fits:
+        ends, training = (f'iteration {i} (epoch {i / epoch_length:g})' for i in (end, iterations))
+        reports('schedule-length', text=f'the learning rate schedule ends at {ends}, but training ends at {training}')
     return lines
 
 
-def _set_schedule(runner: Runner, plan: Plan, schedulers: list[Scheduler], rank: Rank) -> bool:
-    is_set = plan.set('param_scheduler', deepcopy(schedulers), rank, 'length of training', show=False)
+def _set_schedule(runner: Runner, plan: Plan, schedulers: list[Scheduler]) -> bool:
+    is_set = plan.set('param_scheduler', deepcopy(schedulers), 'length of training', show=False)
     if is_set:
         runner.param_schedulers = schedulers
     return is_set
@@ -203,7 +209,7 @@ def schedule_end(schedulers: Sequence[Mapping[str, Any]], epoch_length: int, len
     """
     main = [scheduler for scheduler in schedulers if not is_warm_up(scheduler)]
     ends = [end for scheduler in main if (end := _end(scheduler, epoch_length)) is not None]
-    has_points = any(key in scheduler for scheduler in main for key in (*_POINTS, *_LISTS))
+    has_points = any(key in scheduler for scheduler in main for key in ('milestones', 'periods', 'T_max'))
     return max(ends, default=length if length and has_points else None)
 
 
@@ -214,56 +220,37 @@ def is_warm_up(scheduler: Mapping[str, Any]) -> bool:
     return type_name(scheduler) in _WARM_UPS and from_first and rises
 
 
-def fit_to(
-    schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_length: int, length: int = 0
-) -> list[Scheduler]:
-    """Stretches or compresses schedulers to the length of training, and keeps the warm-up short.
+def built_schedule(
+    recipe: Sequence[Mapping[str, Any]], iterations: int, epoch_length: int, length: int = 0
+) -> list[Scheduler] | None:
+    """Builds the warm-up of a recipe, and then its steps or its cosine, for another length of training.
 
-    Everything that is not warm-up is scaled by the same ratio. Where a point in time then falls inside an epoch, the
-    scheduler counts iterations instead of epochs. Warm-up ends after one epoch or 5% of the iterations at the latest;
-    what began after it begins with training. Where that leaves fewer than two iterations there is no warm-up:
-    mmengine's would never end. Stages that have no length are left out. `length` as in `schedule_end`.
+    They count iterations. Steps and cosine are at the same fractions of training as in the recipe. Warm-up ends after
+    one epoch or 5% of the iterations at the latest. Where that leaves fewer than two iterations there is none:
+    mmengine's would never end. `length` as in `schedule_end`. None is for a recipe with any other schedule.
     """
-    end = schedule_end(schedulers, epoch_length, length)
-    ratio = 1.0 if end is None else iterations / end
-    fitted = [
-        deepcopy(dict(scheduler)) if is_warm_up(scheduler) else _scaled(scheduler, ratio, epoch_length)
-        for scheduler in schedulers
-    ]
-    most = min(epoch_length, int(MOST_WARM_UP * iterations))
-    for old, scheduler in zip(schedulers, fitted, strict=True):
-        if not is_warm_up(scheduler) or _end(scheduler, epoch_length) <= most:
-            continue
-        scheduler.update(end=most, by_epoch=False)
-        scheduler.pop('convert_to_iter_based', None)
-        for old_other, other in zip(schedulers, fitted, strict=True):
-            same_unit = old_other.get('by_epoch', True) == old.get('by_epoch', True)
-            if same_unit and old_other.get('begin') == old['end']:
-                if 'T_max' in other:
-                    other['T_max'] += other['begin']
-                other['begin'] = 0
-    fitted = [scheduler for scheduler in fitted if most > 1 or not is_warm_up(scheduler)]
-    return [entry for entry in fitted if entry.get('end') is None or entry['end'] > entry.get('begin', 0)]
+    warm_ups = [scheduler for scheduler in recipe if is_warm_up(scheduler)]
+    rest = [one for one in recipe if not is_warm_up(one) and (type_name(one), one.get('factor')) != ('ConstantLR', 1)]
+    if len(warm_ups) > 1 or len(rest) > 1 or any(type_name(one) not in _BUILT for one in rest):
+        return None
+    built = []
+    for scheduler in warm_ups:
+        end = min(_end(scheduler, epoch_length) or 0, epoch_length, int(MOST_WARM_UP * iterations))
+        built += [_shape(scheduler) | dict(by_epoch=False, begin=0, end=end)] if end > 1 else []
+    for scheduler in rest:
+        recipe_end = schedule_end(recipe, epoch_length, length) or iterations
+        end = round((_end(scheduler, epoch_length) or recipe_end) * iterations / recipe_end)
+        unit = (epoch_length if scheduler.get('by_epoch', True) else 1) * iterations / recipe_end
+        main = _shape(scheduler) | dict(by_epoch=False, begin=round(scheduler.get('begin', 0) * unit), end=end)
+        if 'milestones' in scheduler:  # one at the end would not come
+            main['milestones'] = [max(1, min(round(i * unit), end - 1)) for i in scheduler['milestones']]
+        built.append(main)
+    return built
 
 
-def _scaled(scheduler: Mapping[str, Any], ratio: float, epoch_length: int) -> Scheduler:
-    """All points in time of a scheduler times `ratio`, in iterations where they would not be whole epochs."""
-    scaled = deepcopy(dict(scheduler))
-    if ratio == 1.0:
-        return scaled
-    points = {key: [scaled[key]] for key in _POINTS if isinstance(scaled.get(key), int | float)}
-    points |= {key: list(scaled[key]) for key in _LISTS if key in scaled}
-    is_whole = all(abs(value * ratio - round(value * ratio)) < 1e-6 for values in points.values() for value in values)
-    counts_epochs = scaled.get('by_epoch', True) and 'Plateau' not in type_name(scaled)  # this one counts validations
-    if counts_epochs and not is_whole:
-        ratio *= epoch_length
-        scaled['by_epoch'] = False
-        scaled.pop('convert_to_iter_based', None)
-    for key, values in points.items():
-        rounded = [round(value * ratio) for value in values]
-        last = scaled.get('end', math.inf) - 1 if key == 'milestones' else math.inf  # one at the end would not come
-        scaled[key] = [max(1, min(value, last)) for value in rounded] if key in _LISTS else rounded[0]
-    return scaled
+def _shape(scheduler: Mapping[str, Any]) -> Scheduler:
+    """Returns a scheduler without its places in time."""
+    return {key: value for key, value in scheduler.items() if key not in _PLACES}
 
 
 def _end(scheduler: Mapping[str, Any], epoch_length: int) -> int | None:

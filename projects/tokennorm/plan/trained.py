@@ -7,7 +7,7 @@ from mmengine.config import Config
 
 from tokennorm.config.tree import innermost_datasets, loaders
 from tokennorm.plan.anchor_fit import anchor_sizes
-from tokennorm.plan.changes import Plan, Rank
+from tokennorm.plan.changes import Plan
 from tokennorm.plan.image_size import set_image_size, short_side
 
 IMAGE_SIZE, ANCHORS = 'image_size', 'anchors'  # in pixels; a path in the config and its value
@@ -17,7 +17,7 @@ def use_trained_size(plan: Plan, meta: Mapping[str, Any]) -> None:
     """Sets the image size that a checkpoint's `dataset_meta` names, unless the user sets the pipeline of testing."""
     size, is_chosen = meta.get(IMAGE_SIZE), any('pipeline' in path for path in plan.users('test_dataloader'))
     if size and not is_chosen and (old := short_side(plan.cfg)) not in (None, size):
-        with plan.step(Rank.DATA, f'short side of the images {size} pixels, as in training (recipe: {old})'):
+        with plan.step(f'--data: short side of the images {size} pixels, as in training (recipe: {old})'):
             set_image_size(plan.cfg, size)
 
 
@@ -28,7 +28,7 @@ def use_trained_anchors(plan: Plan, meta: Mapping[str, Any]) -> None:
         return
     numbers, old = (list(value) if isinstance(value, list | tuple) else [value] for value in (noted[1], present[1]))
     if numbers not in ([], old) and all(type(number) in (int, float) for number in numbers):
-        plan.set(noted[0], noted[1], Rank.DATA, 'anchors with which the weights were trained')
+        plan.set(noted[0], noted[1], '--data: anchors with which the weights were trained')
 
 
 def note_sizes(plan: Plan, own_data: bool) -> None:
@@ -44,7 +44,7 @@ def note_sizes(plan: Plan, own_data: bool) -> None:
     is_changed = own_data and size != short_side(plan.recipe)
     if size is not None and (IMAGE_SIZE in noted or is_changed):
         values[IMAGE_SIZE] = size
-    with plan.step(Rank.RECIPE, 'noted for other configs', show=False):
+    with plan.step('noted for other configs', show=False):
         for dataset in _datasets(plan.cfg) if values else ():
             dataset['metainfo'] = {**(dataset.get('metainfo') or {}), **values}
 

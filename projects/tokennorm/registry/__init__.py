@@ -46,7 +46,7 @@ def _child(parent: Any, name: str, *modules: str) -> Any:
 _OF_MODELS = ('registered', 'necks', 'data_preprocessors', 'masked_detectors')
 MODELS = _child(upstream.MODELS, 'model', 'backbones', *(f'models.{name}' for name in _OF_MODELS))
 DATASETS = _child(upstream.DATASETS, 'dataset', 'datasets.coco.dataset')
-_HOOKS = ('checkpoint', 'data_errors', 'layer_statistics', 'non_finite', 'progress', 'train_batches')
+_HOOKS = ('checkpoint', 'cpu_speed', 'data_errors', 'non_finite', 'progress', 'summary', 'train_batches')
 HOOKS = _child(upstream.HOOKS, 'hook', *(f'engine.hooks.{name}' for name in _HOOKS), 'report.hook')
 OPTIM_WRAPPERS = _child(upstream.OPTIM_WRAPPERS, 'optimizer wrapper', 'engine.mixed_precision')
 _CONSTRUCTORS = upstream.OPTIM_WRAPPER_CONSTRUCTORS

@@ -12,6 +12,7 @@ import torch
 from mmengine import Config, DefaultScope
 from mmengine.registry import MODELS
 
+from experiments.layer_statistics import dtn_layers
 from experiments.study.data import hold_out
 from experiments.study.plan import Run, load_study
 from experiments.study.results import final_values, keep_results, read_results
@@ -28,7 +29,6 @@ from experiments.study.training import (
 )
 from tests.study_case import make_study
 from tokennorm.config.reading import drop_variables
-from tokennorm.engine.hooks.layer_statistics import dtn_layers
 from tokennorm.registry import HOOKS
 
 TOOL = Path(__file__).resolve().parents[3] / 'projects' / 'experiments' / 'study' / 'run.py'

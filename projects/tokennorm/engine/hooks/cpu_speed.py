@@ -21,12 +21,14 @@ from torch.optim import Optimizer
 from tokennorm.backbones.base import Backbone
 from tokennorm.base.environment import check_mmcv_ops
 from tokennorm.engine.distributed import unwrapped
+from tokennorm.registry import HOOKS
 
 
+@HOOKS.register_module()
 class CPUSpeedHook(Hook):
     """Replaces `forward` of some modules, mmdet's IoU and the groups of the optimizer in a step, while training lasts.
 
-    Parameters, checkpoints and the optimizer's state keep their names and shapes. `build_runner` adds it on a CPU.
+    Parameters, checkpoints and the optimizer's state keep their names and shapes.
 
     - A convolutional backbone computes with channels last, and its frozen batch norms inside of the convolutions before
       them, if its feature maps stay the same. Feature maps keep their memory format.

@@ -1,6 +1,6 @@
 """Summary of a training run as the last lines before its first iteration."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,17 @@ from tokennorm.checkpoints.reading import common_meta
 from tokennorm.config.tree import evaluators, innermost_datasets
 from tokennorm.engine.resume.schedule import follows_command
 from tokennorm.plan.schedule import every, images_per_step
-from tokennorm.registry import type_name
+from tokennorm.registry import HOOKS, type_name
 
 
+@HOOKS.register_module()
 class SummaryHook(Hook):
     """Logs the data, length, batch, schedule and places of a run as the last lines before the first iteration."""
 
     priority = 'LOWEST'
 
-    def __init__(self, schedule: Sequence[str], lr: str, others: OtherPrograms) -> None:
-        self.schedule, self.lr, self.others = schedule, lr, others
+    def __init__(self) -> None:
+        self.others = OtherPrograms()
 
     def before_train(self, runner: Runner) -> None:
         lines = [f'    {name:<14} {text}' for name, text in self._rows(runner) if text]
@@ -49,7 +50,7 @@ class SummaryHook(Hook):
         yield 'batch', f'{batch} {"image" if batch == 1 else "images"} per step'
         if get_device() == 'cpu':
             yield 'threads', describe_threads(torch.get_num_threads(), get_world_size(), self.others.cores())
-        lines, rate = self.schedule, self.lr
+        lines, rate = getattr(runner, 'fitted', ((), ''))  # of this package's runner
         if runner.iter and follows_command(runner):
             rate = f'{max(group["lr"] for group in runner.optim_wrapper.optimizer.param_groups):.4g}'
             rate += f' at iteration {runner.iter} of the new schedule'

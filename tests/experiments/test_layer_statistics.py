@@ -6,8 +6,8 @@ from mmengine.evaluator import BaseMetric
 from mmengine.model import BaseModel
 from mmengine.runner import Runner
 
+from experiments.layer_statistics import LAMBDA, LambdaHook
 from tests.helpers.scalars import logged
-from tokennorm.engine.hooks.layer_statistics import LAMBDA, LambdaHook
 from tokennorm.norms import DTN
 from tokennorm.report.scalars import read_scalars
 
