@@ -3,7 +3,11 @@
 import pytest
 
 from tokennorm.base.messages import UserError
-from tokennorm.findings import RULES, Finding, Findings, Refusal, current, judging, refuse, reports
+from tokennorm.findings import RULES, Finding, Findings, Refusal, Rule, current, judging
+
+
+def reports(code, *args, **more):
+    return RULES[code].report(*args, **more)
 
 
 def test_severities_and_what_allow_and_strict_make_of_them():
@@ -19,15 +23,10 @@ def test_severities_and_what_allow_and_strict_make_of_them():
     assert severities(allow=both, strict=True) == ([False, False], ['warning'])  # the user has judged
 
 
-def test_codes_that_are_allowed_later_count_for_findings_so_far():
-    found = Findings(strict=True)
-    for code in ('bbox-as-corners', 'zero-instance-category', 'repeated-object'):
-        found.add(code, 'val', items=['a'])
-    found.allow(['bbox-as-corners', 'zero-instance-category'])
-    assert [(one.code, one.severity, one.items) for one in found] == [
-        ('repeated-object', 'error', ('a',)),
-        ('bbox-as-corners', 'warning', ('a',)),
-    ]
+def test_a_code_that_exists_is_refused():
+    with pytest.raises(ValueError, match='two rules no-mask'):
+        Rule('no-mask', 'error', 'another', 'Why.', 'do')
+    assert RULES['no-mask'].summary == 'annotations without a segmentation'
 
 
 def test_lines_have_place_items_and_code():
@@ -65,7 +64,7 @@ def test_what_cannot_be_allowed_has_no_way_past_it():
     with pytest.raises(UserError, match=r'no such rule \(did you mean no-mask\?\)'):
         Findings(allow=['no-masks'])
     with pytest.raises(Refusal, match=r'\[unreadable-data\]$'):
-        refuse('unreadable-data', 'a.json is empty')
+        RULES['unreadable-data'].refuse('', 'a.json is empty')
 
 
 def test_outside_of_a_command_an_error_is_raised_at_once(capsys):
@@ -80,6 +79,7 @@ def test_outside_of_a_command_an_error_is_raised_at_once(capsys):
 def test_rows_are_unique_and_complete():
     for code, rule in RULES.items():
         assert code == rule.code.lower().replace(' ', '-')
+        assert not (rule.changes and rule.severity == 'error'), code  # allowed, it would be a warning
         assert rule.why.endswith('.'), code
         assert rule.do[-1:].isalnum() or rule.do[-1:] in '])`', code
     finding = Finding('no-mask', 'error', 'val', 'x', ('a',))

@@ -10,9 +10,9 @@ from mmengine.config import Config
 
 from tests.helpers.trained import CONFIG, options
 from tokennorm.cli.arguments import add_options_argument
-from tokennorm.engine.rules import RULES, Built
+from tokennorm.engine.rules import Built
 from tokennorm.engine.runner import build_runner
-from tokennorm.findings import Findings, judging, reports
+from tokennorm.findings import JUDGEMENTS, Findings, judging
 from tokennorm.plan.options import TrainOptions
 from tokennorm.plan.recipe import apply_options, open_plan
 
@@ -59,10 +59,10 @@ def _child(node, name):
 
 def judge(code, built):
     """Applies one rule."""
-    for _, name, function in RULES:
-        if name == code:
-            for line in function(built):
-                reports(code, *line)
+    for rule, find in (judgement for of_phase in JUDGEMENTS.values() for judgement in of_phase):
+        if rule.code == code:
+            for line in find(built):
+                rule.report(*line)
 
 
 def findings_of(code, built, **more):

@@ -5,8 +5,7 @@ import pytest
 from tests.helpers.judging import codes, judge
 from tests.rules.data_cases import CASES
 from tests.rules.folders import coco, cvat, voc, yolo
-from tokennorm.findings import RULES, Refusal
-from tokennorm.findings.data_rules import DATA_RULES
+from tokennorm.findings import RULES, Refusal, rules_about
 
 FIRES = [(code, i) for code, case in CASES.items() for i in range(len(case.fires))]
 QUIET = [(code, i) for code, case in CASES.items() for i in range(len(case.quiet))]
@@ -32,7 +31,7 @@ def found_in(root, allow=()):
 
 
 def test_every_rule_has_cases_on_both_sides():
-    assert CASES.keys() == {rule.code for rule in DATA_RULES}
+    assert CASES.keys() == {rule.code for rule in rules_about('data', 'masks')}
     for code, case in CASES.items():
         assert len(case.fires) >= 1, code
         assert len(case.quiet) >= 2, code

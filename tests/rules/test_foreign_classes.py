@@ -26,8 +26,8 @@ from tokennorm.base.messages import UserError
 from tokennorm.checkpoints import Checkpoint
 from tokennorm.config.build_errors import build_errors
 from tokennorm.engine.lint import lint
-from tokennorm.engine.rules import RULES
-from tokennorm.findings import Findings, judging, reports
+from tokennorm.engine.rules.built import PHASES
+from tokennorm.findings import JUDGEMENTS, Findings, judging
 
 register_all_modules(init_default_scope=False)
 
@@ -74,12 +74,13 @@ def built(recipe):
 def judged(built, with_samples=True):
     """Returns the codes of what all rules find. A rule may refuse, or name what cannot be built."""
     with judging(Findings()) as found:
-        for phase, code, function in RULES:
-            if phase == 'samples' and not with_samples:  # of datasets whose files are on this machine
-                continue
+        phases = [
+            phase for phase in PHASES if with_samples or phase != 'samples'
+        ]  # datasets with files on this machine
+        for rule, find in (judgement for phase in phases for judgement in JUDGEMENTS[phase]):
             with suppress(UserError), build_errors():
-                for line in function(built):
-                    reports(code, *line)
+                for line in find(built):
+                    rule.report(*line)
     return {one.code for one in found}
 
 

@@ -28,10 +28,9 @@ from tests.helpers.recipes import build_recipe, copy_of, findings_of, judge, set
 from tokennorm.checkpoints import Checkpoint, read_checkpoint
 from tokennorm.config.reading import read_config
 from tokennorm.engine.resume.schedule import use_settings_of_run
-from tokennorm.engine.rules import RULES, verify
+from tokennorm.engine.rules import verify
 from tokennorm.export.measure import change_by_padding
-from tokennorm.findings import Findings, Refusal, judging
-from tokennorm.findings.training_rules import TRAINING_RULES
+from tokennorm.findings import RULES, Findings, Refusal, judging, rules_about
 from tokennorm.layers.layer_norm_2d import LayerNorm2d
 from tokennorm.norms import GroupNorm
 from tokennorm.plan.changes import Plan
@@ -125,7 +124,7 @@ def as_file(text):
             "epochs = 2\ntrain_cfg = dict(max_epochs=epochs)\nmodel = dict(type='RetinaNet')\n"
         )
         (folder / 'child.py').write_text(f"_base_ = './base.py'\n{text}\n")
-        read_config(folder / 'child.py')
+        built.cfg = read_config(folder / 'child.py')
 
     return change
 
@@ -516,7 +515,7 @@ def test_a_rule_fires_on_faults_only(built, code, fires, change):
 
 
 def test_every_rule_has_inputs_of_both_kinds():
-    for code in {rule.code for rule in TRAINING_RULES} | {code for _, code, _ in RULES}:
+    for code in (*(rule.code for rule in rules_about('config', 'checkpoint')), 'no-objects'):
         kinds = [fires for name, fires, _ in CASES if name == code]
         assert kinds.count(FIRES) >= 1, code
         assert kinds.count(QUIET) >= 2, code
@@ -524,7 +523,7 @@ def test_every_rule_has_inputs_of_both_kinds():
 
 ALLOWED = {
     rule.code: next(change for code, fires, change in CASES if code == rule.code and fires)
-    for rule in TRAINING_RULES
+    for rule in rules_about('config', 'checkpoint')
     if rule.can_allow
 }
 
@@ -532,8 +531,7 @@ ALLOWED = {
 @pytest.mark.parametrize('code', ALLOWED)
 def test_a_rule_can_be_allowed(built, code):
     severities = [one.severity for one in found_by(code, ALLOWED[code], built, allow=[code])]
-    is_error = next(rule.severity == 'error' for rule in TRAINING_RULES if rule.code == code)
-    assert set(severities) == ({'warning'} if is_error else set())
+    assert set(severities) == ({'warning'} if RULES[code].severity == 'error' else set())
 
 
 def test_the_recipe_itself_is_right(built, capsys):

@@ -3,8 +3,6 @@
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any
 
 
 class UserError(RuntimeError):
@@ -47,10 +45,6 @@ def shorten(names: Sequence[str], most: int = 8) -> str:
     """Joins the first `most` names, 'a, b, c', and says how many follow."""
     more = f' and {len(names) - most} more' if len(names) > most else ''
     return ', '.join(names[:most]) + more
-
-
-#: The `tokennorm.findings.Findings` of the command that runs, for rules about what the library reads; None outside.
-findings_of_command: ContextVar[Any] = ContextVar('findings', default=None)
 
 
 class IncompleteWarning(UserWarning):

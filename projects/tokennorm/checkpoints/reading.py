@@ -11,10 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tokennorm.base.messages import findings_of_command, shorten
+from tokennorm.base.messages import shorten
 from tokennorm.checkpoints.finding import SAFETENSORS, URL, CheckpointError, download, find_checkpoint
 from tokennorm.checkpoints.layouts import StateDict
 from tokennorm.checkpoints.safe_unpickle import read_data
+from tokennorm.findings import current, is_judged
+from tokennorm.findings.elsewhere import NON_FINITE_WEIGHTS
 from tokennorm.registry.compat import make_mmengine_read_with
 
 _DAMAGED = ('PytorchStreamReader', 'Unsupported operand', 'EOFError', 'KeyError', 'IndexError')  # in torch's errors
@@ -58,11 +60,11 @@ def _check_finite(content: Any, source: str) -> None:
     ]
     if names := [name for name, value in tensors if not is_usable(name, value)]:
         text = f'{source} has values that are not finite, NaN or infinite, in {len(names)} of {len(tensors)} tensors'
-        if (findings := findings_of_command.get()) is None:
+        if not is_judged():
             raise CheckpointError(f'{text}: {shorten(names, 3)}. Its training diverged, or the file is damaged')
-        findings.add('non-finite-weights', '', text, names)
-        findings.show()
-        findings.stop()
+        NON_FINITE_WEIGHTS.report('', text, names)
+        current().show()
+        current().stop()
 
 
 def is_usable(name: str, value: Tensor) -> bool:

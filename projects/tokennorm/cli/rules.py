@@ -10,7 +10,8 @@ from dataclasses import asdict
 from tokennorm.base.console import say
 from tokennorm.base.messages import UserError, did_you_mean
 from tokennorm.cli.command import Parser, add_json, command, print_json
-from tokennorm.findings import RULES, Rule
+from tokennorm.engine import rules  # noqa: F401  # registers all
+from tokennorm.findings import RULES, Rule, rules_about
 
 
 @command
@@ -21,7 +22,7 @@ def main(argv: list[str]) -> None:
     args = parser.parse_args(argv)
     if args.code not in (None, *RULES):
         raise UserError(f'there is no rule {args.code!r}{did_you_mean(args.code, RULES)}; `tokennorm rules` lists them')
-    chosen = [RULES[args.code]] if args.code else list(RULES.values())
+    chosen = [RULES[args.code]] if args.code else [*rules_about('data', 'masks'), *rules_about('config', 'checkpoint')]
     if args.json:
         print_json([asdict(rule) for rule in chosen])
     elif args.code:

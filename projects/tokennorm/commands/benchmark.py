@@ -7,7 +7,7 @@ from typing import Any
 
 from tokennorm.base.console import say
 from tokennorm.base.messages import UserError, user_errors
-from tokennorm.commands.checks import check_choice, path_of, paths_of, texts_of
+from tokennorm.commands.checks import check_choice, codes_of, path_of, paths_of
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.opening import EXPORTED, name_detector
 from tokennorm.commands.result import Result
@@ -61,7 +61,7 @@ def benchmark(
     """
     named = name_detector(detector, checkpoint, cfg_options)
     names = list(map(str, paths_of('files', files)))
-    data, allow = path_of('--data', data), texts_of('--allow', allow)
+    data, allow = path_of('--data', data), codes_of(allow)
     check_choice('--split', split, SPLITS)
     if other := [name for name in names if not name.endswith(EXPORTED)]:
         raise UserError(f'{other[0]} must be an .onnx or .xml file of `tokennorm export`')

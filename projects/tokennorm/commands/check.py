@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokennorm.commands.checks import check_at_least_one, path_of, texts_of
+from tokennorm.commands.checks import check_at_least_one, codes_of, path_of
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.result import Result
 from tokennorm.config.paths import config as config_path
@@ -56,7 +56,7 @@ def check(
     Raises:
         UserError: for data that cannot be read at all.
     """
-    data, out, allow = str(path_of('data', data)), path_of('--out', out), texts_of('--allow', allow)
+    data, out, allow = str(path_of('data', data)), path_of('--out', out), codes_of(allow)
     check_at_least_one('--num-images', num_images)
     found = Findings(allow, strict, masks)
     if is_config(data):

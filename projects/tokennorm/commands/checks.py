@@ -37,6 +37,13 @@ def texts_of(name: str, value: Any) -> list[str]:
     return values
 
 
+def codes_of(value: Any) -> list[str]:
+    """Returns the codes of `--allow`, with all rules registered, by which `Findings` checks them."""
+    if codes := texts_of('--allow', value):
+        import tokennorm.engine.rules  # noqa: F401
+    return codes
+
+
 def check_at_least_one(name: str, value: Any) -> None:
     """Raises `UserError` for a value that is not an integer of at least 1."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:

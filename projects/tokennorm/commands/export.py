@@ -9,7 +9,7 @@ from typing import Any
 from tokennorm.base.console import say
 from tokennorm.base.files import check_output_file
 from tokennorm.base.messages import UserError, shorten, user_errors
-from tokennorm.commands.checks import check_choice, optional_path, path_of, texts_of
+from tokennorm.commands.checks import check_choice, codes_of, optional_path, path_of
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.opening import name_detector
 from tokennorm.commands.result import Result
@@ -73,7 +73,7 @@ def export(
         UserError: also where the file is written, and its AP is not that of PyTorch: with `verify` if they differ by
             0.05 or more, from 0 to 100, with `fp16` by 0.5, or with `int8` if that of the file is lower by 1.0.
     """
-    out, allow = path_of('out', out), texts_of('--allow', allow)
+    out, allow = path_of('out', out), codes_of(allow)
     calibrate, verify = optional_path('--calibrate', calibrate), optional_path('--verify', verify)
     check_choice('--split', split, ('train', 'val', 'test'))
     if out.suffix not in SUFFIXES:

@@ -10,12 +10,12 @@ from tokennorm.base.console import say
 from tokennorm.base.cores import container_cores
 from tokennorm.base.files import make_output_dir
 from tokennorm.base.messages import IncompleteWarning, UserError, shorten, user_errors
-from tokennorm.commands.checks import check_at_least_one, check_fraction, check_mapping, path_of, texts_of
+from tokennorm.commands.checks import check_at_least_one, check_fraction, check_mapping, codes_of, path_of, texts_of
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.opening import is_exported, name_detector
 from tokennorm.commands.result import Result
 from tokennorm.config.detectors import Named
-from tokennorm.findings import Findings, judging, reports
+from tokennorm.findings import Findings, judging
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def predict(
         raise UserError('--overlap 1 must be below 1')
     check_mapping('cfg_options', cfg_options)
     sources, out = _sources(path), path_of('--out', out)
-    classes, allow = texts_of('--classes', classes), texts_of('--allow', allow)
+    classes, allow = texts_of('--classes', classes), codes_of(allow)
     if isinstance(detector, str | Path) and str(detector).endswith('.pt2'):
         raise UserError(f'{detector}: load a .pt2 file with torch.export.load; only .onnx and .xml run here')
     is_open = not isinstance(detector, str | Path)
@@ -110,6 +110,7 @@ def predict(
     if is_open and (device or cfg_options or tta):
         raise UserError('an open Detector is used as it is: give device, options and tta when you open it')
 
+    from tokennorm.datasets.image_files import PARTLY_READ_IMAGE
     from tokennorm.images.pixels import silent_opencv
     from tokennorm.inference.input_images import check_sources, is_video, open_sources
     from tokennorm.inference.prediction import OF_PREDICT, Options, Predictor, uneven_times
@@ -153,7 +154,7 @@ def predict(
         results = predict_all(predictor, source, out)
     with judging(found):
         if source.partly:
-            reports('partly-read-image', items=sorted(source.partly))
+            PARTLY_READ_IMAGE.report(items=sorted(source.partly))
         found.show()
 
     images, objects = (len(results.content[name]) for name in ('images', 'annotations'))

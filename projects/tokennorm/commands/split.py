@@ -8,7 +8,7 @@ from numbers import Integral, Real
 from pathlib import Path
 
 from tokennorm.base.messages import UserError, user_errors
-from tokennorm.commands.checks import path_of, texts_of
+from tokennorm.commands.checks import codes_of, path_of
 from tokennorm.commands.result import Result
 from tokennorm.findings import Findings, judging
 
@@ -41,7 +41,7 @@ def split(
         allow: Codes of rules to overrule.
         strict: Warnings are errors.
     """
-    data, allow = path_of('data', data), texts_of('--allow', allow)
+    data, allow = path_of('data', data), codes_of(allow)
     if not isinstance(val, Real) or not isinstance(seed, Integral) or not isinstance(group, str | None):
         raise UserError(f'--val {val!r} must be a number, --seed {seed!r} an integer, and --group {group!r} a text')
     if not os.path.exists(data):

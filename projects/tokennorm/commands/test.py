@@ -8,7 +8,7 @@ from typing import Any
 from tokennorm.base.files import check_output_file
 from tokennorm.base.messages import UserError
 from tokennorm.base.ranks import is_first_process, print_once
-from tokennorm.commands.checks import check_choice, optional_path, texts_of
+from tokennorm.commands.checks import check_choice, codes_of, optional_path
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.opening import name_detector
 from tokennorm.commands.result import Result
@@ -68,7 +68,7 @@ def test(
         UserError: for whatever ends `tokennorm test` with an error.
     """
     named = name_detector(detector, checkpoint, cfg_options)
-    allow, out = texts_of('--allow', allow), optional_path('--out', out)
+    allow, out = codes_of(allow), optional_path('--out', out)
     data, predictions = optional_path('--data', data), optional_path('--predictions', predictions)
     check_choice('--launcher', launcher, ('none', 'pytorch', 'slurm', 'mpi'))
     check_data(data)

@@ -3,7 +3,7 @@
 import ast
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader
 from tokennorm.base.messages import UserError, did_you_mean
 from tokennorm.config.paths import config as config_path
 from tokennorm.config.tree import walk
-from tokennorm.findings import reports
 from tokennorm.registry import arguments_of
 
 _NEAR = 0.8  # similarity from which a key is a typo: that of max_epoch and max_epochs, not of stem_cfg and init_cfg
@@ -45,9 +44,13 @@ def read_config(name: str | Path) -> Config:
         raise UserError(f'config {path} cannot be read: {type(error).__name__}: {text}') from None
     if not is_whole:
         raise UserError(f'{path} has no model: it is not a whole config')
-    for name in unused_variables(path) if not _has_other_code(cfg) else ():
-        reports('unread-entry', str(path), f'nothing reads {name}{_meant(cfg, name)}')
     return cfg
+
+
+def unread_entries(cfg: Config) -> Iterator[tuple[str, str]]:
+    """Yields the file of a config and a text for each of its variables that nothing reads."""
+    names = unused_variables(cfg.filename) if getattr(cfg, 'filename', None) and not _has_other_code(cfg) else ()
+    yield from ((cfg.filename, f'nothing reads {name}{_meant(cfg, name)}') for name in names)
 
 
 def unused_variables(path: str | Path) -> list[str]:

@@ -8,7 +8,10 @@ from xml.etree import ElementTree
 from tokennorm.datasets.coco.entries import Content, Entry, as_coco
 from tokennorm.datasets.splits import SPLIT_WORDS
 from tokennorm.datasets.unread import head
-from tokennorm.findings import reports
+from tokennorm.findings import Rule
+
+UNREAD_SHAPE = Rule('unread-shape', 'warning', 'shapes that are not read',
+    why='Of such files boxes and polygons are read.', do='Export as COCO to have them')  # fmt: skip
 
 
 def is_cvat(path: Path) -> bool:
@@ -64,4 +67,4 @@ def _objects(image: ElementTree.Element, ids: Mapping[str, int], split: str) -> 
             points = shape.get('points', '').split(';')
             yield category | dict(segmentation=[[float(value) for point in points for value in point.split(',')]])
         else:
-            reports('unread-shape', split, items=[f'{shape.tag} of {image.get("name")}'])
+            UNREAD_SHAPE.report(split, items=[f'{shape.tag} of {image.get("name")}'])

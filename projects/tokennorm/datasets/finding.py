@@ -19,10 +19,23 @@ from tokennorm.datasets.coco.normalizing import normalize
 from tokennorm.datasets.dialects import without_dialect
 from tokennorm.datasets.image_files import is_image, left_out, list_files, suffix_of
 from tokennorm.datasets.splits import CocoSplit, ReadSplit
-from tokennorm.datasets.unread import CONVERTERS, OtherFormatError, check_known
+from tokennorm.datasets.unread import CONVERTERS, UNREAD_FORMAT, OtherFormatError, check_known
 from tokennorm.datasets.voc import find_voc
 from tokennorm.datasets.yolo import find_yolo
-from tokennorm.findings import Finding, Refusal, collected, reports
+from tokennorm.findings import Finding, Refusal, Rule, collected
+
+UNREADABLE_DATA = Rule('unreadable-data', 'error', 'the data cannot be read', can_allow=False,
+    why='A file is missing, damaged or ambiguous, so there is nothing to train on.',
+    do='Fix the file that is named, or convert the data to COCO, YOLO or Pascal VOC')  # fmt: skip
+MISSING_SPLIT = Rule('missing-split', 'error', 'there are no annotations for a split that is needed', can_allow=False,
+    why='Training needs train and val. They are found by the names of files and folders.',
+    do='Name the files after their splits, or divide one file with `tokennorm split`')  # fmt: skip
+UNREAD_FILES = Rule('unread-files', 'note', 'files of formats that are not read',
+    why='Images of these formats are neither trained on nor evaluated.',
+    do='Convert them to JPEG or PNG, if they are images of the data')  # fmt: skip
+UNLISTED_IMAGE = Rule('unlisted-image', 'warning', 'images next to others that no annotation file lists, left out',
+    why='They are neither trained on nor evaluated.',
+    do='Label them, or list them as images without objects')  # fmt: skip
 
 
 def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'), where: str = '') -> dict[str, CocoSplit]:
@@ -40,9 +53,9 @@ def find_splits(root: str | Path, needed: Sequence[str] = ('train', 'val'), wher
         try:
             return in_canonical_form(_read(root, needed), root)
         except (ValueError, OSError) as error:
-            codes = {OtherFormatError: 'unread-format', FileNotFoundError: 'missing-split'}
-            code = next((code for kind, code in codes.items() if isinstance(error, kind)), 'unreadable-data')
-            raise Refusal([*found.of('error'), Finding(code, 'error', where, str(error))]) from error
+            rules = {OtherFormatError: UNREAD_FORMAT, FileNotFoundError: MISSING_SPLIT}
+            rule = next((rule for kind, rule in rules.items() if isinstance(error, kind)), UNREADABLE_DATA)
+            raise Refusal([*found.of('error'), Finding(rule.code, 'error', where, str(error))]) from error
 
 
 def _read(root: Path, needed: Sequence[str]) -> dict[str, ReadSplit]:
@@ -115,7 +128,7 @@ def _write(root: Path, name: str, content: dict[str, Any]) -> Path:
 def _report_left_out(splits: Mapping[str, ReadSplit], files: Sequence[Path]) -> None:
     """Reports files of other formats, and images next to those of the splits that none of these has."""
     if others := left_out(files):
-        reports('unread-files', '', f'files of formats that are not read: {others}')
+        UNREAD_FILES.report('', f'files of formats that are not read: {others}')
     if any(split.has_list for split in splits.values()):
         return
     used = {
@@ -125,5 +138,5 @@ def _report_left_out(splits: Mapping[str, ReadSplit], files: Sequence[Path]) -> 
     }
     places = {(os.path.dirname(path), suffix_of(path)) for path in used}  # others may be masks
     others = {os.path.abspath(path) for path in files if is_image(path)} - used
-    if unlisted := sorted(path for path in others if (os.path.dirname(path), suffix_of(path)) in places):
-        reports('unlisted-image', ' and '.join(splits), items=map(os.path.basename, unlisted))
+    unlisted = sorted(path for path in others if (os.path.dirname(path), suffix_of(path)) in places)
+    UNLISTED_IMAGE.report_items(' and '.join(splits), map(os.path.basename, unlisted))

@@ -14,7 +14,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tokennorm.findings import Rule
 from tokennorm.images import pixels
+
+UNREADABLE_IMAGE = Rule('unreadable-image', 'error', 'image files that are missing or cannot be decoded',
+    can_allow=False, why='Training would end at the first of them.',
+    do='Restore these files, or remove their entries')  # fmt: skip
+PARTLY_READ_IMAGE = Rule('partly-read-image', 'note', 'image files of which a part is read',
+    why='Detectors take three channels of 8 bits. Of several pages or frames the first is read, of more than four '
+        'channels the first three; values of floats that resampling or the camera made too low or too high are cut. '
+        'Values of other types are scaled without being cut.',
+    do='Save pages and frames as files of their own, and scale values to 8 or 16 bits')  # fmt: skip
 
 IMAGE_SUFFIXES = (
     *('.jpg', '.jpeg', '.jpe', '.jfif', '.mpo', '.png', '.bmp', '.dib', '.tif', '.tiff', '.webp', '.avif', '.gif'),

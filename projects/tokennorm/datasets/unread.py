@@ -4,7 +4,13 @@ import re
 import zipfile
 from pathlib import Path
 
+from tokennorm.findings import Rule
+
 CONVERTERS = '`labelformat`, `datumaro` and `coco convert` of hotcoco convert other formats to COCO'
+
+UNREAD_FORMAT = Rule('unread-format', 'error', 'the annotations have a format that is not read', can_allow=False,
+    why='COCO, LVIS, YOLO, Pascal VOC and CVAT for images are read.',
+    do='Convert them, or export them as COCO')  # fmt: skip
 
 
 class OtherFormatError(ValueError):

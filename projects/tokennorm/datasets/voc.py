@@ -8,8 +8,21 @@ from xml.etree import ElementTree
 
 from tokennorm.datasets.coco.entries import Entry, as_coco
 from tokennorm.datasets.image_files import is_data, is_image, list_files, read_lines
-from tokennorm.datasets.splits import SPLIT_NAMES, SPLIT_WORDS, ReadSplit
-from tokennorm.findings import RULES, reports
+from tokennorm.datasets.splits import (
+    IMAGE_WITHOUT_LABEL,
+    INVALID_LABEL,
+    LABEL_WITHOUT_IMAGE,
+    LISTED_IMAGE_MISSING,
+    SPLIT_NAMES,
+    SPLIT_WORDS,
+    ReadSplit,
+)
+from tokennorm.findings import Rule
+
+PIXELS_FROM_0 = Rule('pixels-from-0', 'note', 'pixels are counted from 0, as there are boxes that begin below 1',
+    changes=True,
+    why='Pascal VOC counts pixels from 1, many programs from 0. Allowed, they are read as counted from 1.',
+    do='Allow this if pixels are counted from 1')  # fmt: skip
 
 _VOC = re.compile(rb'<annotation[\s>]')  # XML of many images has <annotations>
 
@@ -30,8 +43,8 @@ def find_voc(root: Path) -> dict[str, ReadSplit]:
     splits = {split: list(_read_images(root, split, paths, by_stem)) for split, paths in xmls.items()}
     objects = [one for images in splits.values() for _, some in images for one in some]
     at_zero = sum(any(0 <= value < 1 for value in one['bbox'][:2]) for one in objects)  # VOC's first pixel is 1
-    text = f'{RULES["pixels-from-0"].summary}: {at_zero}'
-    first = 0 if at_zero and reports('pixels-from-0', next(iter(splits)), text) else 1
+    text = f'{PIXELS_FROM_0.summary}: {at_zero}'
+    first = 0 if at_zero and PIXELS_FROM_0.report(next(iter(splits)), text) else 1
     names, source = sorted({one['name'] for one in objects}), f'Pascal VOC labels of {root}'
     found = {}
     for split, images in splits.items():
@@ -63,10 +76,10 @@ def _read_images(
         image = max(candidates, key=lambda one: (len(folders & {*one.parent.parts}), one.name == name), default=None)
         if image is None:
             if path.is_file() or split != 'test':
-                reports('label-without-image' if path.is_file() else 'listed-image-missing', split, items=[path])
+                (LABEL_WITHOUT_IMAGE if path.is_file() else LISTED_IMAGE_MISSING).report(split, items=[path])
             continue
         if not path.is_file():
-            reports('image-without-label', split, items=[image])
+            IMAGE_WITHOUT_LABEL.report(split, items=[image])
         try:
             size = {key: int(_number(node, f'size/{key}', '0')) for key in ('width', 'height')}
         except ValueError as error:
@@ -95,7 +108,7 @@ def _read_objects(node: ElementTree.Element, name: str, split: str) -> Iterator[
                 one['segmentation'] = [polygon]
             yield one | dict(bbox=_corners(node_of_one))
         except ValueError as error:
-            reports('invalid-label', split, items=[f'{name}: {error}'])
+            INVALID_LABEL.report(split, items=[f'{name}: {error}'])
 
 
 def _corners(node: ElementTree.Element) -> list[float]:

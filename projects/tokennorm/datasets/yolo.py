@@ -20,6 +20,7 @@ import yaml
 from tokennorm.datasets.coco.entries import Entry, as_coco
 from tokennorm.datasets.coco.file_names import find_files
 from tokennorm.datasets.image_files import (
+    UNREADABLE_IMAGE,
     is_data,
     list_files,
     list_images,
@@ -28,8 +29,33 @@ from tokennorm.datasets.image_files import (
     read_lines,
     read_text,
 )
-from tokennorm.datasets.splits import SPLIT_NAMES, SPLIT_WORDS, ReadSplit
-from tokennorm.findings import reports
+from tokennorm.datasets.splits import (
+    IMAGE_WITHOUT_LABEL,
+    INVALID_LABEL,
+    LABEL_WITHOUT_IMAGE,
+    LISTED_IMAGE_MISSING,
+    SPLIT_NAMES,
+    SPLIT_WORDS,
+    ReadSplit,
+)
+from tokennorm.findings import Rule
+
+CLASS_COUNT = Rule('class-count', 'error', 'nc is not the number of names',
+    why='One of the two is wrong, so that labels may have the names of others. Allowed, the names count.',
+    do='Correct nc or names')  # fmt: skip
+UNKNOWN_CLASS = Rule('unknown-class', 'error', 'labels whose class has no name',
+    why='Classes of YOLO count from 0; if no label has class 0, subtract 1 from all. Allowed, they are left out.',
+    do='Correct these labels, or the names in data.yaml')  # fmt: skip
+LABEL_OUTSIDE_IMAGE = Rule('label-outside-image', 'error',
+    'coordinates of YOLO must be fractions of the image, between 0 and 1',
+    why='Pixels instead of fractions would give boxes outside of all images. Programs round, so 0.01 beyond is read. '
+        'Allowed, these labels are left out.',
+    do='Divide pixels by the width and height of the image')  # fmt: skip
+CLASSES_FROM_1 = Rule('classes-from-1', 'warning', 'no label has class 0, and all others occur: do they count from 1?',
+    why='YOLO counts from 0: each object would have the name of the next class.',
+    do='Subtract 1 from each class, or allow this for a class without objects')  # fmt: skip
+FOUR_CORNERS = Rule('four-corners', 'note', 'polygons of four corners, all of them', why='They are read as masks.',
+    do='Write task: obb in data.yaml, if they are oriented boxes')  # fmt: skip
 
 _LABELS = re.compile(rb'\s*\d+(\.0*)?(\s+[-+.\de]+){4}')  # the first line of a label file
 _TOLERANCE = 0.01  # beyond the image's border, as fractions; labeling tools round
@@ -109,7 +135,7 @@ def _class_names(content: Mapping[str, Any], file: Path) -> list[str]:
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f'{file}: names must be a list of names, or a mapping whose keys count from 0')
     if content.get('nc', '0').strip() not in ('0', str(len(names))):
-        reports('class-count', '', f'{file}: nc={content["nc"]:.20}, but names has {len(names)} classes', names)
+        CLASS_COUNT.report('', f'{file}: nc={content["nc"]:.20}, but names has {len(names)} classes', names)
     return names
 
 
@@ -155,7 +181,7 @@ def _images(value: Any, base: Path, file: Path, split: str) -> list[Path]:
     others = find_files(list(map(str, paths)), list_files(file.parent))
     paths = [others.get(str(path), path) for path in paths]
     if missing := [line for line, path in zip(lines, paths, strict=True) if not path.is_file()]:
-        reports('listed-image-missing', split, f'images that {place} lists and that do not exist', missing)
+        LISTED_IMAGE_MISSING.report(split, f'images that {place} lists and that do not exist', missing)
     return [path for path in paths if path.is_file()]
 
 
@@ -176,7 +202,7 @@ def _read(split: str, labeled: Labeled, root: Path, rules: _Rules) -> ReadSplit:
     for name, (image, labels) in zip(names, labeled, strict=True):
         problem, (width, height), *_ = opened[name]
         if problem:
-            reports('unreadable-image', split, f'image files {problem}', [image])
+            UNREADABLE_IMAGE.report(split, f'image files {problem}', [image])
         else:
             objects = _read_labels(labels, (width, height), rules, split)
             images.append((dict(file_name=name, width=width, height=height), list(objects)))
@@ -187,23 +213,21 @@ def _read(split: str, labeled: Labeled, root: Path, rules: _Rules) -> ReadSplit:
 
 def _judge_files(split: str, labeled: Labeled) -> None:
     """Reports images without a label file, and label files without an image."""
-    if without := [str(image) for image, labels in labeled if not labels.is_file()]:
-        reports('image-without-label', split, items=without)
+    IMAGE_WITHOUT_LABEL.report_items(split, (image for image, labels in labeled if not labels.is_file()))
     used = {labels for _, labels in labeled}
     every = {path for folder in {path.parent for path in used if path.is_file()} for path in folder.iterdir()}
     texts = sorted(path for path in every - used if path.suffix.lower() == '.txt' and is_data(path.name))
-    if unused := [str(path) for path in texts if _LABELS.match(path.read_bytes()[:1000])]:
-        reports('label-without-image', split, items=unused)
+    LABEL_WITHOUT_IMAGE.report_items(split, (path for path in texts if _LABELS.match(path.read_bytes()[:1000])))
 
 
 def _doubt(names: Sequence[str], split: str, annotations: Sequence[Entry]) -> None:
     """Reports what the labels may mean otherwise."""
     used = {one['category_id'] for one in annotations}
     if len(names) > 2 and used == set(range(2, len(names) + 1)) and 'background' not in names[0].lower():
-        reports('classes-from-1', split, items=[names[0]])
+        CLASSES_FROM_1.report(split, items=[names[0]])
     corners = [len(one['segmentation'][0]) // 2 for one in annotations if 'segmentation' in one]
     if set(corners) == {4}:
-        reports('four-corners', split, f'polygons of four corners, all {len(corners)}')
+        FOUR_CORNERS.report(split, f'polygons of four corners, all {len(corners)}')
 
 
 def _read_labels(labels: Path, size: tuple[int, int], rules: _Rules, split: str) -> Iterator[Entry]:
@@ -214,20 +238,20 @@ def _read_labels(labels: Path, size: tuple[int, int], rules: _Rules, split: str)
             try:
                 yield _read_line(words, size, rules)
             except ValueError as error:
-                code, text = error.args
-                reports(code, split, items=[f'{labels.parent.name}/{labels.name}, line {number}: {text}'])
+                rule, text = error.args
+                rule.report(split, items=[f'{labels.parent.name}/{labels.name}, line {number}: {text}'])
 
 
 def _read_line(words: Sequence[str], size: tuple[int, int], rules: _Rules) -> Entry:
     """One line of a label file as a COCO annotation. A sixth value of a box, its score or track, is ignored.
 
     Raises:
-        ValueError: with the code of a rule and a text.
+        ValueError: with a rule and a text.
     """
     try:
         values = [float(word) for word in words]
     except ValueError:
-        raise ValueError('invalid-label', f'{" ".join(words)!r:.80} is not a list of numbers') from None
+        raise ValueError(INVALID_LABEL, f'{" ".join(words)!r:.80} is not a list of numbers') from None
     count, label = len(values), values[0]
     is_box = count in (5, 5 + rules.keypoints)
     if count == 6 and not rules.keypoints and not rules.oriented:
@@ -237,13 +261,13 @@ def _read_line(words: Sequence[str], size: tuple[int, int], rules: _Rules) -> En
             f'a class, a box and {rules.keypoints} values of kpt_shape' if rules.keypoints else 'a class and a box (5)'
         )
         text = f'{count} numbers are neither {kinds} nor a class and a polygon (7, 9, ...); an angle is not read'
-        raise ValueError('invalid-label', text)
+        raise ValueError(INVALID_LABEL, text)
     if label not in range(len(rules.names)):
-        raise ValueError('unknown-class', f'class {words[0]} is not one of the {len(rules.names)} of data.yaml')
+        raise ValueError(UNKNOWN_CLASS, f'class {words[0]} is not one of the {len(rules.names)} of data.yaml')
     coordinates = values[1:5] if is_box else values[1:]
     outside = [value for value in coordinates if not -_TOLERANCE <= value <= 1 + _TOLERANCE]  # NaN too
     if outside:
-        raise ValueError('label-outside-image', f'{outside[0]:g} is not between 0 and 1')
+        raise ValueError(LABEL_OUTSIDE_IMAGE, f'{outside[0]:g} is not between 0 and 1')
     x, y = [value * size[0] for value in coordinates[::2]], [value * size[1] for value in coordinates[1::2]]
     if is_box:
         (center_x, width), (center_y, height) = x, y

@@ -15,11 +15,9 @@ from tokennorm.base.process import alone
 from tokennorm.config.build_errors import build_errors
 from tokennorm.config.reading import read_config
 from tokennorm.config.tree import evaluators, walk
-from tokennorm.engine.rules import RULES, Built, judge
-from tokennorm.engine.rules.built import Phase, as_list
+from tokennorm.engine.rules.built import Built, Phase, as_list, judge
 from tokennorm.engine.rules.data import annotation_files
-from tokennorm.findings import Findings, judging
-from tokennorm.findings.training_rules import TRAINING_RULES
+from tokennorm.findings import JUDGEMENTS, Findings, judging, rules_about
 from tokennorm.plan.data import limit_detections
 from tokennorm.plan.hooks import use_common_hooks
 from tokennorm.registry import arguments_of
@@ -51,8 +49,8 @@ def lint(name: str | Path, allow: tuple[str, ...] = (), strict: bool = False) ->
         with build_errors():  # of the optimizer
             for phase in phases[1:]:
                 judge(phase, built)
-    applied = {'unread-entry', *(code for phase, code, _ in RULES if phase in phases)}  # of what reads configs
-    left_out = [rule.code for rule in TRAINING_RULES if rule.code not in applied]
+    applied = [rule for phase in phases for rule, _ in JUDGEMENTS[phase]]
+    left_out = [rule.code for rule in rules_about('config', 'checkpoint') if rule not in applied]
     return findings, [split for split in SPLITS if cfg.get(f'{split}_dataloader') and split not in there], left_out
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from tokennorm.base.console import say
 from tokennorm.base.messages import UserError, shorten
 from tokennorm.datasets.splits import CocoSplit
+from tokennorm.engine.rules.model import PADDED_DETECTIONS
 from tokennorm.evaluation.average_precision import average_precision
 from tokennorm.evaluation.results import CocoResults
-from tokennorm.findings import reports
 from tokennorm.images.pixels import as_pixels
 from tokennorm.inference.prediction import Progress
 from tokennorm.inference.runtime import BaseDetector, Detections, ExportedDetector
@@ -102,7 +102,7 @@ def change_by_padding(detector: ExportedDetector, split: CocoSplit) -> tuple[flo
     score, pixels = np.array(changes).max(0).tolist()
     if score > MOST_SCORE or pixels > MOST_PIXELS:
         text = f'on a canvas of twice the sides scores change by up to {score:.3f}, boxes by {pixels:.1f} pixels'
-        reports('padded-detections', detector.checkpoint, text)
+        PADDED_DETECTIONS.report(detector.checkpoint, text)
     return score, pixels
 
 

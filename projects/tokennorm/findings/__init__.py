@@ -1,28 +1,32 @@
 """Findings: what the program thinks of the user's data, config and checkpoints, each made by a rule with a code.
 
     with judging(Findings(allow=['bbox-as-corners'])) as found:
-        ...                # anywhere below: reports('zero-instance-category', 'train', items=['bus'])
+        ...                # anywhere below: ZERO_INSTANCE_CATEGORY.report('train', items=['bus'])
     found.stop()           # raises `Refusal`, a `UserError`, if there are errors
 
-The rows are in `data_rules.py` and `training_rules.py`; docs/reference/rules.md is made from them. What an argument of
-a Python call gets wrong is not a finding but an exception.
+A rule is declared where it is judged: by the decorator `@rule(...)` above the function that looks at data, a config or
+what was built from it, or as an object `NAME = Rule(...)` in the module that finds it on the way, such as a reader.
+What an argument of a Python call gets wrong is not a finding but an exception.
 """
 
 from tokennorm.findings.collecting import (
+    JUDGEMENTS,
     RULES,
     Finding,
     Findings,
     Refusal,
+    Rule,
     collected,
     current,
+    is_judged,
     judging,
     list_items,
-    refuse,
-    reports,
+    rule,
+    rules_about,
 )
-from tokennorm.findings.rule import Rule
 
 __all__ = [
+    'JUDGEMENTS',
     'RULES',
     'Finding',
     'Findings',
@@ -30,8 +34,9 @@ __all__ = [
     'Rule',
     'collected',
     'current',
+    'is_judged',
     'judging',
     'list_items',
-    'refuse',
-    'reports',
+    'rule',
+    'rules_about',
 ]

@@ -1,18 +1,90 @@
-"""Findings of a command: collected while it judges, and shown or refused together."""
+"""Rules, and the findings of a command: collected while it judges, and shown or refused together."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
-from tokennorm.base.messages import UserError, did_you_mean, findings_of_command, shorten
+from tokennorm.base.messages import UserError, did_you_mean, shorten
 from tokennorm.base.ranks import print_once
-from tokennorm.findings.data_rules import DATA_RULES
-from tokennorm.findings.rule import Rule, Severity
-from tokennorm.findings.training_rules import TRAINING_RULES
 
-RULES: dict[str, Rule] = {rule.code: rule for rule in (*DATA_RULES, *TRAINING_RULES)}
+Severity = Literal['error', 'warning', 'note']
+About = Literal['data', 'masks', 'config', 'checkpoint']
+Judge = TypeVar('Judge', bound=Callable[..., Any])
 MOST_ITEMS = 5  # in a line
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """One judgement of the program. It registers itself in `RULES`.
+
+    Args:
+        code: Its name, in lower case with hyphens; stable between versions. Where `healthcheck` of hotcoco finds the
+            same, it is hotcoco's code.
+        severity: 'error' stops the command, 'warning' does not. 'note' says what was read in another way than it is
+            written.
+        summary: What is the case. It begins the printed line, unless the finding has a text of its own.
+        why: Why it matters, on the rule's page.
+        do: What to do. It ends the printed line of an error.
+        about: 'masks' matters only to a model that learns masks.
+        can_allow: Whether `--allow` may overrule the rule; not where nothing could be trained or read then.
+        changes: The input is read in another way than it is written, with a warning or a note. Allowed, it is read as
+            it is written.
+    """
+
+    code: str
+    severity: Severity
+    summary: str
+    why: str
+    do: str
+    about: About = 'data'
+    can_allow: bool = True
+    changes: bool = False
+
+    def __post_init__(self) -> None:
+        if RULES.setdefault(self.code, self) is not self:
+            raise ValueError(f'there are two rules {self.code}')
+
+    def report(self, where: str = '', text: str = '', items: Iterable[str] = ()) -> bool:
+        """`Findings.add` of the command that runs; outside of any command it is shown, or an error raised, at once."""
+        with collected() as findings:
+            return findings.add(self, where, text, items)
+
+    def report_items(self, where: str, items: Iterable[str]) -> None:
+        """Reports what is affected, if anything is."""
+        if items := list(items):
+            self.report(where, items=items)
+
+    def refuse(self, where: str, text: str) -> NoReturn:
+        """Raises a finding at once where nothing sensible can follow; the rule cannot be allowed."""
+        raise Refusal([Finding(self.code, 'error', where, text)])
+
+    def judged(self, on: str) -> Callable[[Judge], Judge]:
+        """Registers a function as one that finds what the rule is about, of the inputs that `on` names."""
+
+        def register(judge: Judge) -> Judge:
+            JUDGEMENTS[on].append((self, judge))
+            return judge
+
+        return register
+
+
+#: The rules of all modules that were imported, by code; `tokennorm.engine.rules` imports every one that has some.
+RULES: dict[str, Rule] = {}
+#: Functions that judge, by what they look at, each with its rule.
+JUDGEMENTS: dict[str, list[tuple[Rule, Callable[..., Any]]]] = defaultdict(list)
+
+
+def rule(code: str, severity: Severity, summary: str, *, on: str, **texts: Any) -> Callable[[Judge], Judge]:
+    """Makes the function below it the judgement of a new `Rule`."""
+    return Rule(code, severity, summary, **texts).judged(on)
+
+
+def rules_about(*topics: About) -> list[Rule]:
+    """Returns the rules about one of these topics, by code."""
+    return sorted((one for one in RULES.values() if one.about in topics), key=lambda one: one.code)
 
 
 @dataclass(frozen=True)
@@ -84,7 +156,7 @@ class Findings:
         self.allow(allow)
 
     def allow(self, codes: Iterable[str]) -> None:
-        """Adds codes to those that are allowed, such as those of a written config, also for findings so far."""
+        """Adds codes to those that are allowed, such as those of a written config, for what is found from now on."""
         codes = [codes] if isinstance(codes, str) else list(codes)
         for code in codes:
             if code not in RULES:
@@ -93,25 +165,20 @@ class Findings:
                 )
             if not RULES[code].can_allow:
                 raise UserError(f'--allow {code}: this rule cannot be allowed; `tokennorm rules {code}` says why')
-        for code, severity, where, text in [key for key in self._items if key[0] in set(codes) - self.allowed]:
-            items = self._items.pop((code, severity, where, text))
-            if RULES[code].severity == 'error' and not RULES[code].changes:
-                self._items[code, 'warning', where, text] = items
         self.allowed |= set(codes)
 
-    def add(self, code: str, where: str = '', text: str = '', items: Iterable[str] = ()) -> bool:
+    def add(self, rule: Rule, where: str = '', text: str = '', items: Iterable[str] = ()) -> bool:
         """Adds what a rule found, and returns whether the rule is in force: not allowed.
 
         The text is by default the summary of the rule. Items of one rule, place and text are one finding.
         """
-        rule, severity = RULES[code], RULES[code].severity
-        is_allowed = code in self.allowed
+        is_allowed, severity = rule.code in self.allowed, rule.severity
         if is_allowed:
             severity = 'warning'
         elif self.strict and severity == 'warning':
             severity = 'error'
-        if not is_allowed or (rule.severity == 'error' and not rule.changes):
-            self._items.setdefault((code, severity, where, text or rule.summary), []).extend(map(str, items))
+        if not is_allowed or rule.severity == 'error':
+            self._items.setdefault((rule.code, severity, where, text or rule.summary), []).extend(map(str, items))
         return not is_allowed
 
     def __iter__(self) -> Iterator[Finding]:
@@ -136,10 +203,6 @@ class Findings:
         self.skip()
         print_once(*(f'{finding.severity}: {finding}' for finding in new if finding.severity != 'error'))
 
-    def forget(self) -> None:
-        """Drops all findings so far, as of data that is read again."""
-        self._items.clear()
-
     def skip(self) -> None:
         """Regards all findings so far as printed."""
         self._shown |= set(self)
@@ -150,20 +213,23 @@ class Findings:
             raise Refusal(errors, before)
 
 
+_OF_COMMAND: ContextVar[Findings | None] = ContextVar('findings', default=None)
+
+
 @contextmanager
 def judging(findings: Findings) -> Iterator[Findings]:
-    """Makes `reports` add to these findings within the context, as `warnings.catch_warnings` does with warnings."""
-    token = findings_of_command.set(findings)
+    """Makes rules report to these findings within the context, as `warnings.catch_warnings` does with warnings."""
+    token = _OF_COMMAND.set(findings)
     try:
         yield findings
     finally:
-        findings_of_command.reset(token)
+        _OF_COMMAND.reset(token)
 
 
 @contextmanager
 def collected() -> Iterator[Findings]:
     """The findings of the command that runs. Outside of any command they are shown, and errors raised, in the end."""
-    if (of_command := findings_of_command.get()) is not None:
+    if (of_command := _OF_COMMAND.get()) is not None:
         yield of_command
         return
     with judging(Findings()) as findings:
@@ -172,21 +238,14 @@ def collected() -> Iterator[Findings]:
         findings.stop()
 
 
+def is_judged() -> bool:
+    """Returns whether a command collects findings."""
+    return _OF_COMMAND.get() is not None
+
+
 def current() -> Findings:
     """Returns the findings of the command that runs, none outside of any command."""
-    of_command = findings_of_command.get()
-    return Findings() if of_command is None else of_command
-
-
-def reports(code: str, where: str = '', text: str = '', items: Iterable[str] = ()) -> bool:
-    """`Findings.add` of the command that runs; outside of any command it is shown, or an error raised, at once."""
-    with collected() as findings:
-        return findings.add(code, where, text, items)
-
-
-def refuse(code: str, text: str = '', where: str = '') -> NoReturn:
-    """Raises a finding at once where nothing sensible can follow; its rule cannot be allowed."""
-    raise Refusal([Finding(code, 'error', where, text or RULES[code].summary)])
+    return _OF_COMMAND.get() or Findings()
 
 
 def list_items(items: Sequence[str]) -> str:

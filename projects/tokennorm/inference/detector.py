@@ -20,9 +20,10 @@ from tokennorm.checkpoints import Checkpoint, CheckpointError, convert_detector
 from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
 from tokennorm.config.build_errors import build_errors
 from tokennorm.config.detectors import Named, detector_files
-from tokennorm.config.reading import read_config
+from tokennorm.config.reading import read_config, unread_entries
 from tokennorm.config.tree import innermost_datasets, set_num_classes, walk
 from tokennorm.evaluation.tta import use_tta
+from tokennorm.findings.elsewhere import UNREAD_ENTRY
 from tokennorm.inference.embedded_config import embedded_config
 from tokennorm.inference.runtime import (
     BaseDetector,
@@ -82,6 +83,8 @@ class TorchDetector(BaseDetector):
         )
         plan.finish()
         self.cfg = plan.cfg
+        for where, text in unread_entries(self.cfg):
+            UNREAD_ENTRY.report(where, text)
         if self.cfg.get('default_scope') != 'mmdet':
             raise UserError(f'{config} is not a detector config: default_scope={self.cfg.get("default_scope")!r}')
         if self.tta:

@@ -19,7 +19,8 @@ from tokennorm.datasets.finding import find_splits
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.datasets.image_folder import ImageSplit, find_image_folder
 from tokennorm.datasets.splits import SPLITS, CocoSplit
-from tokennorm.findings import collected, current, reports
+from tokennorm.findings import collected
+from tokennorm.findings.elsewhere import POOR_ANCHORS, UNSCALED_SIZE
 from tokennorm.plan.anchor_fit import MATCH, anchor_fit
 from tokennorm.plan.changes import Plan
 from tokennorm.plan.image_size import fitting_size, set_image_size, short_side
@@ -86,8 +87,8 @@ def fit_or_describe_anchors(plan: Plan, content: Mapping[str, Any], may_change: 
             return
     if not fit.is_poor:
         print_once(f'--data: {fit.summary()}')
-    elif reports('poor-anchors', text=fit.summary()):
-        current().show()
+    else:
+        POOR_ANCHORS.report(text=fit.summary())
 
 
 def choose_image_size(plan: Plan, content: Mapping[str, Any], image_size: int | None) -> None:
@@ -104,9 +105,7 @@ def resize_images(plan: Plan, size: int, by: str = '') -> None:
     old = short_side(plan.cfg)
     with plan.step(f'{by}short side of the images {size} pixels (recipe: {old})'):
         left = set_image_size(plan.cfg, size)
-    if left:
-        reports('unscaled-size', items=left)
-        current().show()
+    UNSCALED_SIZE.report_items('', left)
 
 
 def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit]) -> None:

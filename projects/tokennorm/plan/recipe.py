@@ -152,12 +152,17 @@ def config_to_resume(options: TrainOptions) -> tuple[str, str] | None:
     folder = Path(options.resume).parent if isinstance(options.resume, str | Path) else options.out
     if not options.resume or folder is None:
         return None
+    of_run = [path.stem for path in written_configs(Path(folder))][-1:]
+    is_chosen = names_to_choose(options).intersection(of_run)
+    return (of_run[0], f'{of_run[0]}, as in the run to resume') if is_chosen else None
+
+
+def names_to_choose(options: TrainOptions) -> set[str]:
+    """Returns the names of the configs among which data and hardware choose."""
     norms = [_NORMS[options.norm]] if options.norm else _NORMS.values()
     stems = [_STEMS[options.stem]] if options.stem else _STEMS.values()
     templates = MODEL_NAMES[options.model] if options.model else chain(*MODEL_NAMES.values())
-    names = {name.format(norm + stem) for name, norm, stem in product(templates, norms, stems)}
-    of_run = [path.stem for path in written_configs(Path(folder))][-1:]
-    return (of_run[0], f'{of_run[0]}, as in the run to resume') if names.intersection(of_run) else None
+    return {name.format(norm + stem) for name, norm, stem in product(templates, norms, stems)}
 
 
 def use_model_of_run(plan: Plan, folder: Path) -> None:

@@ -16,7 +16,7 @@ from mmengine.registry import OPTIMIZERS
 from mmengine.runner import Runner
 
 from tokennorm.base.messages import UserError
-from tokennorm.findings import reports
+from tokennorm.findings.elsewhere import SCHEDULE_LENGTH
 from tokennorm.plan.changes import Plan
 from tokennorm.plan.options import TrainOptions
 from tokennorm.registry import arguments_of, type_name
@@ -170,7 +170,7 @@ def fit_schedule(
         lines.append(f'{"shortened" if iterations < end else "stretched"} from {old} to {new} epochs')
     elif end is not None and not fits:
         ends, training = (f'iteration {i} (epoch {i / epoch_length:g})' for i in (end, iterations))
-        reports('schedule-length', text=f'the learning rate schedule ends at {ends}, but training ends at {training}')
+        SCHEDULE_LENGTH.report(text=f'the learning rate schedule ends at {ends}, but training ends at {training}')
     return lines
 
 

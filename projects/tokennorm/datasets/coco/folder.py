@@ -16,8 +16,19 @@ from tokennorm.datasets.cvat import is_cvat, read_cvat, subsets_in
 from tokennorm.datasets.image_files import list_files
 from tokennorm.datasets.splits import SPLIT_WORDS, SPLITS, ReadSplit, splits_in, words_in
 from tokennorm.datasets.unread import CONVERTERS, OtherFormatError, check_known
-from tokennorm.findings import reports
+from tokennorm.findings import Rule
 
+RENAMED_FILE = Rule('renamed-file', 'warning', 'files found under other names than listed', changes=True,
+    why='Programs write other folders, separators, cases or URLs than are on the disk. A file is meant if no other '
+        'file fits as well.',
+    do='Compare the names')  # fmt: skip
+AMBIGUOUS_FOLDER = Rule('ambiguous-folder', 'warning', 'several folders have images of the listed names',
+    why='One may have masks or copies instead of the images.',
+    do='Compare the folder that is named, or move the others away')  # fmt: skip
+SHIFTED_CATEGORY_IDS = Rule('shifted-category-ids', 'error',
+    'category ids of annotations count from another number than the categories',
+    why='Each object would have the name of its neighbor in the list of classes.',
+    do='Add the difference to each category_id, or export again')  # fmt: skip
 _PLAIN_WORDS = {'instances', 'annotations', 'annotation', 'coco', 'labels', 'dataset', 'data'}  # name no split
 
 
@@ -95,7 +106,7 @@ def _read(split: str, content: Content, path: Path, root: Path, files: Sequence[
     found = find_files(list(filter(None, paths)), (file for file in files if not is_of_other_split(file.parent)))
     new = {old: os.path.relpath(file, folder) for old, file in found.items()}
     renamed = [f'{name} as {new[old]}' for name, old in zip(names, paths, strict=True) if old in new]
-    if renamed and reports('renamed-file', split, items=renamed):
+    if renamed and RENAMED_FILE.report(split, items=renamed):
         pairs = zip(content['images'], paths, strict=True)
         images = [{**image, 'file_name': new[old]} if old in new else image for image, old in pairs]
         return ReadSplit('COCO', {**content, 'images': images}, folder, str(path))
@@ -111,7 +122,7 @@ def _check_category_ids(content: Content, split: str) -> None:
     for shift in (1, -1) if used - listed else ():
         if {one + shift for one in used} <= listed:
             text = f'category_id of the annotations is {min(used)} to {max(used)}, but the ids of the categories are'
-            reports('shifted-category-ids', split, f'{text} {min(listed)} to {max(listed)}: add {shift} to each')
+            SHIFTED_CATEGORY_IDS.report(split, f'{text} {min(listed)} to {max(listed)}: add {shift} to each')
 
 
 def _split_of(path: Path) -> str | None:
@@ -156,7 +167,7 @@ def _image_dir(names: Sequence[str], ann_file: Path, split: str, root: Path, fil
     others = [folder for folder in folders if folder != best and rank(folder)[:3] == rank(best)[:3]]
     if others and best != ann_file.parent:
         text = f'several folders have images of the listed names: those of {best} are used, not of others'
-        reports('ambiguous-folder', split, text, map(str, others))
+        AMBIGUOUS_FOLDER.report(split, text, map(str, others))
     return best
 
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from tokennorm.datasets.coco.columns import Columns
 from tokennorm.datasets.coco.entries import id_text, is_box, is_number, is_size, original_id
-from tokennorm.datasets.coco.rules import judge, report
-from tokennorm.datasets.image_files import ImageFile, map_files, open_image
+from tokennorm.datasets.coco.rules import NO_OBJECTS, judge
+from tokennorm.datasets.image_files import PARTLY_READ_IMAGE, UNREADABLE_IMAGE, ImageFile, map_files, open_image
 from tokennorm.datasets.splits import CocoSplit
-from tokennorm.findings import Findings, current, reports
+from tokennorm.findings import Findings, Rule, current
 
 _MOST_CLASSES = 100  # in a table; of more only the 20 with most objects in the first split
 
@@ -42,8 +42,8 @@ def inspect_splits(splits: Mapping[str, CocoSplit], open_images: bool = True) ->
     if any(one.rule.about == 'data' for one in current().of('error')):
         return Inspection()
     faults = [(split, *fault) for split in splits.values() for fault in faults_of_entries(split.content)]
-    for split, code, text, items in faults:
-        reports(code, split.name, text, items)
+    for split, rule, text, items in faults:
+        rule.report(split.name, text, items)
     if faults:
         return Inspection()
     opened = [(split, _begin_to_open(split)) for split in splits.values()] if open_images else []
@@ -69,6 +69,12 @@ def count_masks(splits: Mapping[str, CocoSplit]) -> tuple[int, int, int]:
 
 # ---- entries ----
 
+INVALID_ENTRY = Rule('invalid-entry', 'error', 'entries with a missing or wrong key', can_allow=False,
+    why='An image needs a file name and a size, a category a name, an annotation a box of four finite numbers.',
+    do='Export the annotations again, or correct these entries')  # fmt: skip
+DUPLICATE_ENTRY = Rule('duplicate-entry', 'error', 'images or categories with the same id or name', can_allow=False,
+    why='Annotations refer to images and categories by their ids, and classes are matched by their names.',
+    do='Give each its own')  # fmt: skip
 _CHECKS = (
     ('images', 'file_name', lambda value: isinstance(value, str) and bool(value)),
     ('images', 'width', is_size),
@@ -80,21 +86,21 @@ _CHECKS = (
 )
 
 
-def faults_of_entries(content: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
-    """Yields code, text and items for keys that are missing or of a wrong type, and for ids and names that are not
+def faults_of_entries(content: Mapping[str, Any]) -> Iterator[tuple[Rule, str, list[str]]]:
+    """Yields rule, text and items for keys that are missing or of a wrong type, and for ids and names that are not
     unique.
     """
     for kind, key, is_valid in _CHECKS:
         if wrong := [one for one in content[kind] if not is_valid(one.get(key))]:
             items = [f'{_label(one)} ({key}={one.get(key)!r:.40})' for one in wrong]
-            yield 'invalid-entry', f'{kind} without a valid {key}', items
+            yield INVALID_ENTRY, f'{kind} without a valid {key}', items
     for kind, key in (('images', 'id'), ('categories', 'id'), ('categories', 'name')):
         counts = Counter(id_text(entry.get(key)) for entry in content[kind])
         if repeated := [value for value, count in counts.items() if count > 1]:
-            yield 'duplicate-entry', f'{kind} with the same {key}', repeated
+            yield DUPLICATE_ENTRY, f'{kind} with the same {key}', repeated
     for kind in ('images', 'categories'):
         if not content[kind]:
-            yield 'no-objects', f'it has no {kind}', []
+            yield NO_OBJECTS, f'it has no {kind}', []
 
 
 def _label(entry: Mapping[str, Any]) -> str:
@@ -102,6 +108,17 @@ def _label(entry: Mapping[str, Any]) -> str:
 
 
 # ---- image files ----
+
+IMAGE_SIZE = Rule('image-size', 'error',
+    'image files whose size, after rotation by EXIF, is not that of the annotations',
+    why='Boxes are then in other places than the objects.', do='Annotate the files that you train on')  # fmt: skip
+EXIF_ROTATION = Rule('exif-rotation', 'warning', 'images that their EXIF turns',
+    why='They are turned upright, and the boxes are read as those of the upright image.',
+    do='Compare the drawings of `tokennorm check`')  # fmt: skip
+SHARED_IMAGES = Rule('shared-images', 'warning', 'images that are in two splits',
+    why='AP on images that were trained on is too high.', do='Remove them from one of the splits')  # fmt: skip
+SAME_CONTENT = Rule('same-content', 'warning', 'images with the same content',
+    why='An image that is there several times counts several times.', do='Keep one of each')  # fmt: skip
 
 
 def _begin_to_open(split: CocoSplit) -> Iterator[tuple[str, ImageFile]]:
@@ -117,13 +134,13 @@ def _judge_images(split: CocoSplit, files: Mapping[str, ImageFile]) -> None:
     images = [(image, files[image['file_name']]) for image in split.content['images']]
     for problem in dict.fromkeys(file.problem for _, file in images if file.problem):
         names = [_label(image) for image, file in images if file.problem == problem]
-        reports('unreadable-image', split.name, f'image files {problem} in {split.image_dir}', names)
+        UNREADABLE_IMAGE.report(split.name, f'image files {problem} in {split.image_dir}', names)
     pairs = [(image, file.size, (image['width'], image['height'])) for image, file in images if not file.problem]
     other = [(image, '{}x{}, annotated {}x{}'.format(*real, *noted)) for image, real, noted in pairs if real != noted]
-    report('image-size', split.name, [f'{_label(image)} ({sizes})' for image, sizes in other])
+    IMAGE_SIZE.report_items(split.name, [f'{_label(image)} ({sizes})' for image, sizes in other])
     partly = [f'{image["file_name"]} ({", ".join(file.left_out)})' for image, file in images if file.left_out]
-    report('partly-read-image', split.name, partly)
-    report('exif-rotation', split.name, [image['file_name'] for image, file in images if file.is_turned])
+    PARTLY_READ_IMAGE.report_items(split.name, partly)
+    EXIF_ROTATION.report_items(split.name, [image['file_name'] for image, file in images if file.is_turned])
 
 
 def _find_equal_files(splits: Sequence[tuple[CocoSplit, Mapping[str, ImageFile]]]) -> None:
@@ -141,10 +158,10 @@ def _find_equal_files(splits: Sequence[tuple[CocoSplit, Mapping[str, ImageFile]]
     names_of_splits = [split.name for split, _ in splits]
     for first, second in combinations(names_of_splits, 2):
         both = [(file[first][0], file[second][0]) for file in names.values() if first in file and second in file]
-        report('shared-images', f'{first} and {second}', [' = '.join(dict.fromkeys(pair)) for pair in both])
+        SHARED_IMAGES.report_items(f'{first} and {second}', [' = '.join(dict.fromkeys(pair)) for pair in both])
     for name in names_of_splits:
         equal = [file[name] for file in names.values() if len(file.get(name, ())) > 1]
-        report('same-content', name, [' = '.join([*some[:3], *['...'] * (len(some) > 3)]) for some in equal])
+        SAME_CONTENT.report_items(name, [' = '.join([*some[:3], *['...'] * (len(some) > 3)]) for some in equal])
 
 
 def _digest(path: Path) -> bytes:

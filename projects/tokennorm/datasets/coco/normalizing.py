@@ -17,7 +17,19 @@ from typing import Any
 from tokennorm.datasets.coco.entries import Content, Entry, id_text, is_box, is_number, is_size, name_of
 from tokennorm.datasets.coco.masks import box_and_area, is_short
 from tokennorm.datasets.image_files import map_files, open_image
-from tokennorm.findings import reports
+from tokennorm.findings import Rule
+
+OTHER_CLASSES = Rule('other-classes', 'error', 'the classes are not those of the first split',
+    why='A name is spelled in two ways, or a list has classes without objects, so that it is meant to be whole. Lists '
+        'of the classes that occur are united. Allowed, all are.',
+    do='Use one list of names for all splits')  # fmt: skip
+REPEATED_OBJECT = Rule('repeated-object', 'warning', 'repeated objects, left out', changes=True,
+    why='The copy of an object in the same place is always missed, so that AP cannot reach 100.',
+    do='Remove the copies')  # fmt: skip
+SHORT_POLYGON = Rule('short-polygon', 'warning', 'objects with pieces of polygons of fewer than 3 points, left out',
+    changes=True,
+    why='A slip of the mouse makes them. mmdet trains on no object with such a piece, not even on its box.',
+    do='Remove the pieces')  # fmt: skip
 
 
 def normalize(contents: Mapping[str, Content], folders: Mapping[str, Path]) -> dict[str, Content]:
@@ -42,7 +54,7 @@ def _order_of_classes(contents: Mapping[str, Content]) -> list[str]:
             spelled = set(map(_letters, missing)) & set(map(_letters, extra))
             if spelled or not all(map(_lists_what_occurs, (contents[split], next(iter(contents.values()))))):
                 items = [f'without {name!a}' for name in missing] + [f'with {name!a}' for name in extra]
-                reports('other-classes', split, items=items)
+                OTHER_CLASSES.report(split, items=items)
     return list(order)
 
 
@@ -128,7 +140,7 @@ def _annotations(
             key = image_id, str(one.get('category_id')), *one['bbox'], one.get('iscrowd')
             first = seen.setdefault(key, one)
             is_repeated = first is not one and first.get('segmentation') == one.get('segmentation')
-            if is_repeated and reports('repeated-object', split, items=[label]):
+            if is_repeated and REPEATED_OBJECT.report(split, items=[label]):
                 continue
         kept.append(one)
     return kept
@@ -138,7 +150,7 @@ def _derived(one: Entry, size: Any, split: str, label: str) -> Entry:
     """The keys of an annotation of an image of `size` (height, width) that follow from its others."""
     new: Entry = {}
     mask, box, area = one.get('segmentation'), one.get('bbox'), one.get('area')
-    if isinstance(mask, list) and any(map(is_short, mask)) and reports('short-polygon', split, items=[label]):
+    if isinstance(mask, list) and any(map(is_short, mask)) and SHORT_POLYGON.report(split, items=[label]):
         mask = new['segmentation'] = [piece for piece in mask if not is_short(piece)]
     if one.get('iscrowd') not in (0, 1):
         new['iscrowd'] = int(str(one.get('iscrowd')).lower() in ('1', 'true'))

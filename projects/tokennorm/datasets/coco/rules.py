@@ -1,42 +1,82 @@
-"""Rules about the annotations of a split: each is an expression on its columns, and a row in `findings.data_rules`."""
+"""Rules about the annotations of a split: each is an expression on its columns, below its texts."""
 
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tokennorm.base.messages import did_you_mean
 from tokennorm.datasets.coco.columns import Columns
-from tokennorm.findings import reports
+from tokennorm.findings import JUDGEMENTS, Rule, rule
 
 NARROWEST = 100  # long side over short side; the shortest side of the smallest training size is then 1 pixel
+
+NO_OBJECTS = Rule('no-objects', 'error', 'no image has an object to learn from or to evaluate on', can_allow=False,
+    why='Training learns nothing, and AP is not defined. Crowds do not count.',
+    do='Compare the file with the images; boxes of COCO are in pixels, not fractions')  # fmt: skip
 
 
 def judge(splits: Sequence[Columns]) -> None:
     """Applies all rules about annotations and classes; the classes are those of the first split."""
     first, *others = splits
     for data in splits:
-        for code, find_items in OF_SPLIT.items():
-            report(code, data.name, find_items(data))
+        for found, find_items in JUDGEMENTS['split']:
+            found.report_items(data.name, find_items(data))
         if not data.objects.any():
-            reports('no-objects', data.name)
-        for code, choose in OF_ANNOTATIONS.items() if len(data.annotations) else ():
-            report(code, data.name, map(data.label, np.flatnonzero(choose(data))))
+            NO_OBJECTS.report(data.name)
+        for found, choose in JUDGEMENTS['annotations'] if len(data.annotations) else ():
+            found.report_items(data.name, map(data.label, np.flatnonzero(choose(data))))
     for other in others:
-        for code, compare in OF_CLASSES.items():
-            report(code, other.name, compare(first, other))
-    report('similar-classes', first.name, similar_names(first))
-
-
-def report(code: str, split: str, items: Iterable[str]) -> None:
-    """Reports what a rule found in a split, if it found something."""
-    if items := list(items):
-        reports(code, split, items=items)
+        for found, compare in JUDGEMENTS['classes']:
+            found.report_items(other.name, compare(first, other))
+    for found, find_items in JUDGEMENTS['first split']:
+        found.report_items(first.name, find_items(first))
 
 
 # ---- which of the annotations (N,) a rule is about ----
+
+
+@rule('orphan-image-id', 'warning', 'annotations of an image that is not listed, ignored', on='annotations',
+      why='They are neither learned nor evaluated.', do='Add the images, or remove the annotations')  # fmt: skip
+def orphan_image_id(data: Columns) -> np.ndarray:
+    return data.image < 0
+
+
+@rule('orphan-category-id', 'warning', 'annotations of a category that is not listed, ignored', on='annotations',
+      why='They are neither learned nor evaluated.', do='Add the categories, or remove the annotations')  # fmt: skip
+def orphan_category_id(data: Columns) -> np.ndarray:
+    return (data.image >= 0) & (data.category < 0)
+
+
+@rule('degenerate-bbox', 'warning', 'boxes without area (a side below 1 pixel, or area=0)', on='annotations',
+      why='They are not trained on, and the evaluation counts those of val and test as missed.',
+      do='Remove them, or draw them again')  # fmt: skip
+def degenerate_bbox(data: Columns) -> np.ndarray:
+    return data.degenerate
+
+
+@rule('bbox-outside-image', 'warning', 'boxes outside their image', on='annotations',
+      why='They are not trained on, and the evaluation counts those of val and test as missed.',
+      do='Remove them; if there are many, the boxes may be of images of another size')  # fmt: skip
+def bbox_outside_image(data: Columns) -> np.ndarray:
+    return data.outside
+
+
+@rule('bbox-as-corners', 'error', 'boxes reach beyond their image, and all would fit as [x1, y1, x2, y2]',
+      on='annotations',
+      why='COCO has [x, y, width, height]. Read so, corners give boxes that are too large, and training is spoiled.',
+      do='Convert the boxes to [x, y, width, height]')  # fmt: skip
+def bbox_as_corners(data: Columns) -> np.ndarray:
+    return data.beyond & boxes_fit_as_corners(data)
+
+
+@rule('bbox-out-of-bounds', 'warning', 'boxes partly outside their image', on='annotations',
+      why='Training cuts them at the border. Labels of whole objects that the border cuts are so on purpose.',
+      do='Nothing, if objects are labeled in full; else cut them at the border')  # fmt: skip
+def bbox_out_of_bounds(data: Columns) -> np.ndarray:
+    return data.beyond & (not boxes_fit_as_corners(data))
 
 
 def boxes_fit_as_corners(data: Columns) -> bool:
@@ -55,37 +95,68 @@ def is_many(chosen: np.ndarray) -> bool:
     return chosen.mean() > 1 / 4
 
 
-def crowds_if_many(data: Columns) -> np.ndarray:
+@rule('many-crowds', 'warning', 'crowds (iscrowd=1, difficult in Pascal VOC), neither learned nor missed',
+      on='annotations',
+      why='A crowd is a region of many objects. COCO has 1% of them; some programs mark single objects so.',
+      do='Set iscrowd to 0 for single objects')  # fmt: skip
+def many_crowds(data: Columns) -> np.ndarray:
     """COCO has 1% with masks, and VOC 20% difficult objects. Some programs mark each mask of several parts."""
     masks = np.array([isinstance(one.get('segmentation'), dict) for one in data.annotations], bool)
     return data.crowd & (is_many(data.crowd) | ((data.crowd & masks).mean() > 1 / 20)) & data.objects.any()
 
 
-def masks_beyond_their_box(data: Columns) -> np.ndarray:
+@rule('no-mask', 'error', 'annotations without a segmentation', on='annotations', about='masks',
+      why='A model that learns masks needs one for each object.',
+      do='Label the masks, or train a model for boxes, such as RetinaNet')  # fmt: skip
+def no_mask(data: Columns) -> np.ndarray:
+    return data.mask == 'no-mask'
+
+
+@rule('invalid-mask', 'error', 'segmentations that cannot be drawn', on='annotations', about='masks',
+      why='They must be polygons of 3 points or more, in pixels and not far outside of the image, or run lengths of '
+          'its size.',
+      do='Export them again, or remove them')  # fmt: skip
+def invalid_mask(data: Columns) -> np.ndarray:
+    return data.mask == 'invalid-mask'
+
+
+@rule('mask-outside-bbox', 'warning', 'masks that reach far beyond their box', on='annotations',
+      why='Labels with the mask of a whole object and the box of its visible part are so on purpose. Others are of '
+          'another object, in fractions of the image, with y before x, or run lengths by rows.',
+      do='Compare the drawings of `tokennorm check`')  # fmt: skip
+def mask_outside_bbox(data: Columns) -> np.ndarray:
     """A quarter of a side is left for boxes that are not exact."""
     near, corners = 0.25 * data.sides + 2, data.mask_corners
     beyond = (corners[:, :2] < data.corners - near) | (corners[:, 2:] > data.ends + near)
     return data.used & beyond.any(1)
 
 
-OF_ANNOTATIONS: dict[str, Callable[[Columns], np.ndarray]] = {
-    'orphan-image-id': lambda data: data.image < 0,
-    'orphan-category-id': lambda data: (data.image >= 0) & (data.category < 0),
-    'degenerate-bbox': lambda data: data.degenerate,
-    'bbox-outside-image': lambda data: data.outside,
-    'bbox-as-corners': lambda data: data.beyond & boxes_fit_as_corners(data),
-    'bbox-out-of-bounds': lambda data: data.beyond & (not boxes_fit_as_corners(data)),
-    'many-crowds': crowds_if_many,
-    'no-mask': lambda data: data.mask == 'no-mask',
-    'invalid-mask': lambda data: data.mask == 'invalid-mask',
-    'mask-outside-bbox': masks_beyond_their_box,
-}
-
-
 # ---- which images and classes of a split a rule is about ----
 
 
-def repeated_images(data: Columns, with_same_objects: bool) -> list[str]:
+@rule('narrow-image', 'error', 'images more than 100 times as long as wide', on='split',
+      why='Resized, they would have no pixel in one direction.', do='Cut them into tiles, or remove them')  # fmt: skip
+def narrow_image(data: Columns) -> list[str]:
+    """The images that resizing would leave without a pixel in one direction."""
+    sizes = [(image['file_name'], image['width'], image['height']) for image in data.images]
+    return [name for name, *size in sizes if max(size) > NARROWEST * min(size)]
+
+
+@rule('repeated-image', 'error', 'files that are listed more than once with different objects', on='split',
+      why='Each entry teaches that the objects of the others are background.',
+      do='Give each image one entry')  # fmt: skip
+def repeated_image(data: Columns) -> list[str]:
+    return listed_again(data, with_same_objects=False)
+
+
+@rule('oversampled-image', 'note', 'files that are listed more than once, and count as often', on='split',
+      why='Training sees them more often than others.',
+      do='List each once, unless they are to be seen more often')  # fmt: skip
+def oversampled_image(data: Columns) -> list[str]:
+    return listed_again(data, with_same_objects=True)
+
+
+def listed_again(data: Columns, with_same_objects: bool) -> list[str]:
     """The files that are listed more than once, all with the same objects or not."""
     objects = defaultdict(list)
     places = defaultdict(list)
@@ -102,13 +173,16 @@ def repeated_images(data: Columns, with_same_objects: bool) -> list[str]:
     ]
 
 
-def narrow_images(data: Columns) -> list[str]:
-    """The images that resizing would leave without a pixel in one direction."""
-    sizes = [(image['file_name'], image['width'], image['height']) for image in data.images]
-    return [name for name, *size in sizes if max(size) > NARROWEST * min(size)]
+@rule('zero-instance-category', 'warning', 'classes without an example', on='split',
+      why='A class without objects in train is not learned; without objects in val it has no AP.',
+      do='Remove the class, or label some objects of it')  # fmt: skip
+def zero_instance_category(data: Columns) -> list[str]:
+    return [name for name, count in data.objects_by_class.items() if not count]
 
 
-def similar_names(data: Columns) -> list[str]:
+@rule('similar-classes', 'warning', 'classes whose names differ only in case and spaces', on='first split',
+      why='They may be one class that was spelled in two ways.', do='Unite them, if they are one class')  # fmt: skip
+def similar_classes(data: Columns) -> list[str]:
     """The names of classes that differ only in case and spaces."""
     alike: dict[str, list[str]] = defaultdict(list)
     for name in data.objects_by_class:
@@ -116,17 +190,12 @@ def similar_names(data: Columns) -> list[str]:
     return [' and '.join(names) for names in alike.values() if len(names) > 1]
 
 
-OF_SPLIT: dict[str, Callable[[Columns], list[str]]] = {
-    'narrow-image': narrow_images,
-    'repeated-image': lambda data: repeated_images(data, with_same_objects=False),
-    'oversampled-image': lambda data: repeated_images(data, with_same_objects=True),
-    'zero-instance-category': lambda data: [name for name, count in data.objects_by_class.items() if not count],
-}
-
-
 # ---- which classes of another split than the first a rule is about ----
 
 
+@rule('extra-classes', 'warning', 'categories that the first split does not have, with their objects ignored',
+      on='classes', why='A detector cannot find what it was never shown.',
+      do='Add them to train, or remove them')  # fmt: skip
 def extra_classes(first: Columns, other: Columns) -> list[str]:
     """The classes that only the other split has, if it has all of the first."""
     names, theirs = first.objects_by_class, other.objects_by_class
@@ -134,15 +203,12 @@ def extra_classes(first: Columns, other: Columns) -> list[str]:
     return extra if names.keys() <= theirs.keys() else []
 
 
+@rule('unlearned-classes', 'warning', 'classes with objects of which train has none, so that all are missed',
+      on='classes', why='A detector cannot find what it was never shown.',
+      do='Divide the data anew, or correct the names')  # fmt: skip
 def unlearned_classes(first: Columns, other: Columns) -> list[str]:
     """The classes with objects of which train has none; they may be misspelled."""
     learned = [name for name, count in first.objects_by_class.items() if count]
     words = [name for name in learned if not re.search(r'\d', name)]
     new = [name for name in first.objects_by_class if name not in learned and other.objects_by_class[name]]
     return [f'{name}{did_you_mean(name, words)}' for name in new] if first.name == 'train' else []
-
-
-OF_CLASSES: dict[str, Callable[[Columns, Columns], list[str]]] = {
-    'extra-classes': extra_classes,
-    'unlearned-classes': unlearned_classes,
-}

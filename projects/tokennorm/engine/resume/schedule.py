@@ -9,7 +9,7 @@ from mmengine.optim import OptimWrapper
 from mmengine.runner import Runner
 
 from tokennorm.base.process import without_warnings
-from tokennorm.findings import refuse
+from tokennorm.engine.rules.model import OTHER_OPTIMIZER
 
 
 def follows_command(runner: Runner) -> bool:
@@ -38,7 +38,7 @@ def use_settings_of_run(runner: Runner, checkpoint: dict[str, Any]) -> None:
         settings = ', '.join(sorted(set(saved[0]) - {'params'}))
         here = f'{len(groups)} groups of {type(runner.optim_wrapper.optimizer).__name__} here'
         text = f'the checkpoint has {len(saved)} groups of parameters with the settings {settings}, unlike the {here}'
-        refuse('other-optimizer', text, '--resume')
+        OTHER_OPTIMIZER.refuse('--resume', text)
     if follows_command(runner):
         schedulers = runner.param_schedulers or []
         _step_to(schedulers, checkpoint['meta']['epoch'], checkpoint['meta']['iter'], len(runner.train_dataloader))

@@ -1,6 +1,13 @@
-"""Rules about recipes: each looks at what was built, and its row is in `findings/training_rules.py`."""
+"""Rules about recipes: each looks at what was built.
 
+Importing this room registers the rules of all rooms. Its modules and `findings/elsewhere.py` import neither torch nor
+OpenMMLab, but inside of functions.
+"""
+
+from tokennorm.datasets import finding
+from tokennorm.datasets.coco import inspection
 from tokennorm.engine.rules import data, model, training
-from tokennorm.engine.rules.built import RULES, Built, judge, verify
+from tokennorm.engine.rules.built import Built, judge, verify
+from tokennorm.findings import elsewhere
 
-__all__ = ['RULES', 'Built', 'data', 'judge', 'model', 'training', 'verify']
+__all__ = ['Built', 'data', 'elsewhere', 'finding', 'inspection', 'judge', 'model', 'training', 'verify']

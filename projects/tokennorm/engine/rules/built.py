@@ -1,26 +1,28 @@
 """What the rules about recipes look at, and how they are applied."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
-
-from mmengine.logging import MMLogger
-from mmengine.optim import build_optim_wrapper
-from mmengine.runner import Runner
-from torch import nn
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tokennorm.base.process import muted
-from tokennorm.checkpoints import Checkpoint
 from tokennorm.config.noting import Noting
-from tokennorm.engine.distributed import unwrapped
-from tokennorm.findings import current, reports
+from tokennorm.findings import JUDGEMENTS, current
+
+if TYPE_CHECKING:
+    from mmengine.runner import Runner
+    from torch import nn
+
+    from tokennorm.checkpoints import Checkpoint
 
 # Of a config for --data; of any config before it is built; of what was built, its samples and its loops; of a
 # checkpoint; of the schedule that was fitted to training; of a detector that is exported.
 Phase = Literal['own data', 'config', 'built', 'samples', 'loops', 'checkpoint', 'schedule', 'export']
-Lines = Iterator[tuple[Any, ...]]  # arguments of `reports` after the code: a place, a text, and what is affected
+PHASES: tuple[Phase, ...] = get_args(Phase)
+Lines = Iterator[tuple[Any, ...]]  # arguments of `Rule.report`: a place, a text, and what is affected
 
 
 @dataclass
@@ -39,8 +41,10 @@ class Built:
     batch_size: int | None = None  # of the file to export
 
     @classmethod
-    def of(cls, runner: Runner, splits: Sequence[str], checkpoint: Checkpoint | None = None) -> 'Built':
+    def of(cls, runner: Runner, splits: Sequence[str], checkpoint: Checkpoint | None = None) -> Built:
         """Returns the parts of a runner, whose loops are built at first use."""
+        from tokennorm.engine.distributed import unwrapped
+
         with muted():  # pycocotools prints four lines per file
             loops = {split: getattr(runner, f'{split}_loop') for split in splits}
         loops = {split: loop for split, loop in loops.items() if loop is not None}
@@ -59,6 +63,9 @@ class Built:
     @cached_property
     def optimizer(self) -> tuple[Noting, Any]:
         """The rules for groups of parameters, which note what was read, and the optimizer; None without such rules."""
+        from mmengine.logging import MMLogger
+        from mmengine.optim import build_optim_wrapper
+
         wrapper = self.cfg.get('optim_wrapper') or {}
         given = wrapper.get('paramwise_cfg') if isinstance(wrapper, Mapping) and 'optimizer' in wrapper else None
         if not given or 'train' not in self.splits:
@@ -79,26 +86,11 @@ def _no_record(_: Any) -> bool:
     return False
 
 
-Judge = Callable[[Built], Lines]
-RULES: list[tuple[Phase, str, Judge]] = []
-
-
-def rule(phase: Phase, code: str) -> Callable[[Judge], Judge]:
-    """Registers a function that yields the findings of a rule."""
-
-    def add(judge: Judge) -> Judge:
-        RULES.append((phase, code, judge))
-        return judge
-
-    return add
-
-
 def judge(phase: Phase, built: Built) -> None:
     """Reports what all rules of a phase find."""
-    for of, code, function in RULES:
-        if of == phase:
-            for line in function(built):
-                reports(code, *line)
+    for rule, find in JUDGEMENTS[phase]:
+        for line in find(built):
+            rule.report(*line)
 
 
 def verify(phase: Phase, built: Built) -> None:

@@ -6,26 +6,36 @@ from itertools import cycle, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-from mmdet.datasets import CocoDataset
-from mmdet.registry import DATASETS
-from mmengine.fileio import list_from_file
-
 from tokennorm.base.messages import shorten
-from tokennorm.config.tree import evaluators, innermost_datasets
 from tokennorm.datasets.coco.folder import read_coco_file
-from tokennorm.engine.resume.random_state import preserved_generators
-from tokennorm.engine.rules.built import Built, Lines, rule
-from tokennorm.findings import refuse
-from tokennorm.registry import type_name
+from tokennorm.datasets.coco.rules import NO_OBJECTS
+from tokennorm.datasets.finding import UNREADABLE_DATA
+from tokennorm.engine.rules.built import Built, Lines
+from tokennorm.findings import rule
+from tokennorm.findings.elsewhere import UNREAD_ENTRY
 
 MOST_TRIED, MOST_LOOKED_AT = 16, 1000  # samples, of which a crop may lose the objects; images
 
 
-# ---- annotation files, before datasets are built from them
+# ---- config and annotation files, before datasets are built from them
 
 
-@rule('own data', 'outside-recipe')
-def _(built: Built) -> Lines:
+@UNREAD_ENTRY.judged(on='config')
+def unread_entry(built: Built) -> Lines:
+    from tokennorm.config.reading import unread_entries
+
+    yield from unread_entries(built.cfg)
+
+
+@rule('outside-recipe', 'error', 'this recipe is not made for --data', on='own data', about='config',
+      why='With --data a recipe is rewritten for other classes, sizes and lengths. Recipes of teacher and student, of '
+          'panoptic data and of language models are not understood, nor are the lengths of loops that count '
+          'iterations.',
+      do='Name the data in the config, and train it as it is: python tools/train.py CONFIG')  # fmt: skip
+def outside_recipe(built: Built) -> Lines:
+    from tokennorm.config.tree import innermost_datasets
+    from tokennorm.registry import type_name
+
     model, loader = built.cfg['model'], built.cfg.get('train_dataloader')
     datasets = innermost_datasets(loader['dataset']) if loader else ()
     reasons = {
@@ -39,6 +49,8 @@ def _(built: Built) -> Lines:
 
 def annotation_files(cfg: Mapping[str, Any], splits: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Any], Path]]:
     """Yields the loader, the config and the annotation file, or else the folder, of each dataset on this machine."""
+    from tokennorm.config.tree import innermost_datasets
+
     for split in splits:
         loader = cfg.get(f'{split}_dataloader')
         for dataset in innermost_datasets(loader['dataset']) if loader else ():
@@ -48,27 +60,44 @@ def annotation_files(cfg: Mapping[str, Any], splits: Sequence[str]) -> Iterator[
 
 
 def _coco_class(dataset: Mapping[str, Any]) -> Any:
+    from mmdet.datasets import CocoDataset
+    from mmdet.registry import DATASETS
+
+    from tokennorm.registry import type_name
+
     cls = DATASETS.module_dict.get(type_name(dataset))
     return cls if cls is not None and issubclass(cls, CocoDataset) else None
 
 
-@rule('config', 'missing-annotations')
-def _(built: Built) -> Lines:
+@rule('missing-annotations', 'error', 'the annotations of a config are not found', on='config', about='config',
+      can_allow=False, why='There is nothing to train on.',
+      do='Set data_root, or put the data there; --data reads COCO, YOLO and Pascal VOC from '
+         'a folder instead')  # fmt: skip
+def missing_annotations(built: Built) -> Lines:
     for where, dataset, path in annotation_files(built.cfg, built.splits):
         if not path.exists():
             yield where, f'{"annotation file" if dataset.get("ann_file") else "folder"} {path} not found'
 
 
-@rule('config', 'class-names')
-def _(built: Built) -> Lines:
+@rule('class-names', 'error', 'metainfo.classes is text, and names no file', on='config', about='config',
+      can_allow=False, why='mmdet would take its letters for the names of classes.',
+      do="Set a tuple of names, such as ('cat',), or a file with one name per line")  # fmt: skip
+def class_names(built: Built) -> Lines:
     for where, dataset, _path in annotation_files(built.cfg, built.splits):
         classes = (dataset.get('metainfo') or {}).get('classes')
         if isinstance(classes, str) and not Path(classes).is_file():
             yield where, f'metainfo.classes={classes!r} is neither a file nor a tuple of names, such as ({classes!r},)'
 
 
-@rule('config', 'class-order')
-def _(built: Built) -> Lines:
+@rule('class-order', 'error', 'metainfo.classes and the categories of the annotation file differ', on='config',
+      about='config',
+      why='mmdet numbers classes in the order of the file, and names them in that of metainfo: each AP would be that '
+          'of another class. Objects of a class that the file lacks are not found.',
+      do='Give both the same names in the same order')  # fmt: skip
+def class_order(built: Built) -> Lines:
+    from mmdet.datasets import CocoDataset
+    from mmengine.fileio import list_from_file
+
     for where, dataset, path in annotation_files(built.cfg, built.splits):
         cls = _coco_class(dataset)
         if cls is None or not path.is_file():
@@ -76,7 +105,8 @@ def _(built: Built) -> Lines:
         try:
             names = [str(category['name']) for category in read_coco_file(path, with_annotations=False)['categories']]
         except (ValueError, KeyError) as error:
-            refuse('unreadable-data', f'{path} is not a COCO annotation file ({type(error).__name__}: {error})', where)
+            text = f'{path} is not a COCO annotation file ({type(error).__name__}: {error})'
+            UNREADABLE_DATA.refuse(where, text)
         classes = (dataset.get('metainfo') or {}).get('classes', cls.METAINFO.get('classes'))
         if isinstance(classes, str):
             classes = list_from_file(classes) if Path(classes).is_file() else None
@@ -110,8 +140,10 @@ def _heads(model: Any) -> Iterator[tuple[str, str, int, bool]]:
             yield f'model.{name}', key, count, 'loss_module' in losses
 
 
-@rule('built', 'head-classes')
-def _(built: Built) -> Lines:
+@rule('head-classes', 'error', 'a head counts other classes than the data has', on='built', about='config',
+      why='With fewer classes training fails or leaves classes out; the outputs of more are never trained.',
+      do='Set num_classes to the number of classes')  # fmt: skip
+def head_classes(built: Built) -> Lines:
     for split, dataset in built.data.items():
         for meta, classes in _classes(dataset):
             things = meta.get('thing_classes')  # of panoptic data, where they are not only those of the dataset's class
@@ -121,8 +153,10 @@ def _(built: Built) -> Lines:
                     yield f'{name}.{key}={count}', f'the data of {split} has {wanted} classes: {shorten(classes)}'
 
 
-@rule('built', 'class-numbers')
-def _(built: Built) -> Lines:
+@rule('class-numbers', 'error', 'the splits number a class differently', on='built', about='config',
+      why='The detector numbers the classes of train; others would be scored as another class.',
+      do='Give all datasets the same classes in the same order')  # fmt: skip
+def class_numbers(built: Built) -> Lines:
     numbers: dict[str, int] = {}
     for split, dataset in built.data.items() if not hasattr(built.model, 'language_model') else ():
         for _meta, classes in _classes(dataset):
@@ -135,14 +169,20 @@ def _(built: Built) -> Lines:
 
 def _images(dataset: Any) -> list[tuple[Any, str]]:
     """Returns the id and the file name of each image of a dataset; none where it has no ids."""
+    from tokennorm.config.tree import innermost_datasets
+
     parts = [part for part in innermost_datasets(dataset) if hasattr(part, 'get_data_info')]
     parts = [part for part in parts if getattr(part, '_fully_initialized', True)]  # mmengine's, of one that was read
     infos = (part.get_data_info(i) for part in parts for i in range(len(part)))
     return [(info['img_id'], Path(str(info.get('img_path'))).name) for info in infos if 'img_id' in info]
 
 
-@rule('built', 'evaluator-images')
-def _(built: Built) -> Lines:
+@rule('evaluator-images', 'error', 'an evaluator has other annotations than the images that its loader reads',
+      on='built', about='config', why='AP would be that of other objects.',
+      do='Set ann_file of both to the same file')  # fmt: skip
+def evaluator_images(built: Built) -> Lines:
+    from tokennorm.config.tree import evaluators
+
     for split, dataset in built.data.items():
         metrics = zip_longest(built.metrics.get(split, ()), evaluators(built.cfg, split), fillvalue={})
         for metric, given in metrics:  # mmdet's do not keep the name of their file
@@ -157,8 +197,10 @@ def _(built: Built) -> Lines:
 # ---- first samples
 
 
-@rule('samples', 'no-objects')
-def _(built: Built) -> Lines:
+@NO_OBJECTS.judged(on='samples')
+def sampled_objects(built: Built) -> Lines:
+    from tokennorm.config.tree import innermost_datasets
+
     parts = list(innermost_datasets(built.data['train']))
     has_infos = all(hasattr(part, 'get_data_info') and 0 < len(part) <= MOST_LOOKED_AT for part in parts)
     is_whole = sum(map(len, parts)) <= len(built.data['train'])
@@ -168,9 +210,14 @@ def _(built: Built) -> Lines:
         yield 'train', f'no training image has an object of the classes {names}: are they those of the annotations?'
 
 
-@rule('samples', 'lost-objects')
-def _(built: Built) -> Lines:
+@rule('lost-objects', 'error', 'the training pipeline leaves no object', on='samples', about='config',
+      why='Nothing would be learned. The sizes of its steps do not fit each other or the images.',
+      do='Set them with --cfg-options, or choose another --image-size')  # fmt: skip
+def lost_objects(built: Built) -> Lines:
     """An augmentation whose sizes do not fit each other, such as a border wider than the mosaic that it cuts."""
+    from tokennorm.config.tree import innermost_datasets
+    from tokennorm.engine.resume.random_state import preserved_generators
+
     dataset = built.data['train']
     for part in getattr(dataset, 'datasets', [dataset]):  # of several files
         inner = next(innermost_datasets(part))

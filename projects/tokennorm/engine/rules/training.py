@@ -3,17 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mmdet.evaluation import CocoMetric as MMDetCocoMetric
-from mmengine.runner import ValLoop
-
 from tokennorm.base.messages import did_you_mean
-from tokennorm.checkpoints.reading import common_meta
 from tokennorm.config.noting import Noting
-from tokennorm.engine.rules.built import Built, Lines, rule
-from tokennorm.evaluation.coco_metric import CocoMetric
-from tokennorm.plan.hooks import coco_metrics
-from tokennorm.plan.schedule import is_warm_up
-from tokennorm.registry import type_name
+from tokennorm.engine.rules.built import Built, Lines
+from tokennorm.findings import rule
 
 _FROM_1 = ('val_begin', 'begin_epoch', 'action_epoch', 'save_begin')  # these count epochs from 1
 _FROM_0 = ('switch_epoch', 'num_last_epochs')
@@ -23,8 +16,10 @@ _PARAMWISE = 'optim_wrapper.paramwise_cfg'
 # ---- optimizer
 
 
-@rule('built', 'unread-paramwise')
-def _(built: Built) -> Lines:
+@rule('unread-paramwise', 'error', 'nothing reads an entry of optim_wrapper.paramwise_cfg', on='built', about='config',
+      why='It changes neither a learning rate nor a weight decay.',
+      do='Correct its name; rules of another optim_wrapper.constructor need that constructor')  # fmt: skip
+def unread_paramwise(built: Built) -> Lines:
     rules, optimizer = built.optimizer
     if optimizer is None:
         return
@@ -37,8 +32,10 @@ def _(built: Built) -> Lines:
                 yield f'{_PARAMWISE}.custom_keys.{name}', f'nothing reads {key}{did_you_mean(key, known)}'
 
 
-@rule('built', 'idle-custom-keys')
-def _(built: Built) -> Lines:
+@rule('idle-custom-keys', 'warning', 'entries of custom_keys match no parameter that is trained', on='built',
+      about='config', why='These rules do nothing. They may be those of another backbone or norm.',
+      do='Correct or remove them')  # fmt: skip
+def idle_custom_keys(built: Built) -> Lines:
     if idle := dict.get(built.optimizer[0], 'custom_keys', Noting()).unread():
         parts = {part for name, _ in built.model.named_parameters() for part in name.split('.')}
         yield f'{_PARAMWISE}.custom_keys', '', [f'{key!r}{did_you_mean(key, parts)}' for key in idle]
@@ -47,8 +44,10 @@ def _(built: Built) -> Lines:
 # ---- hooks
 
 
-@rule('built', 'late-stages')
-def _(built: Built) -> Lines:
+@rule('late-stages', 'warning', 'stages begin after the last epoch', on='built', about='config',
+      why='They never happen, such as the switch of a pipeline for the last epochs.',
+      do='Lower them, or train longer')  # fmt: skip
+def late_stages(built: Built) -> Lines:
     epochs = (built.cfg.get('train_cfg') or {}).get('max_epochs')
     most = {**dict.fromkeys(_FROM_1, epochs), **dict.fromkeys(_FROM_0, epochs and epochs - 1)}
     parts = [hook for hook in built.hooks if getattr(hook, 'by_epoch', True)] + list(built.loops.values())
@@ -67,6 +66,11 @@ def _(built: Built) -> Lines:
 
 def _names(metric: Any, classes: Any) -> set[str] | None:
     """Returns the names of the values that a metric gives, or None where that is not known."""
+    from mmdet.evaluation import CocoMetric as MMDetCocoMetric
+
+    from tokennorm.evaluation.coco_metric import CocoMetric
+    from tokennorm.plan.hooks import coco_metrics
+
     if type(metric) not in (CocoMetric, MMDetCocoMetric):
         return None
     names = [f'{metric.prefix}/{name}_precision' for name in classes] if metric.classwise else []
@@ -75,6 +79,11 @@ def _names(metric: Any, classes: Any) -> set[str] | None:
 
 def _known_metrics(built: Built) -> list[str]:
     """Returns all metrics of validation, or [] where they are not known, as with a loop that names them anew."""
+    from mmengine.runner import ValLoop
+
+    from tokennorm.checkpoints.reading import common_meta
+    from tokennorm.registry import type_name
+
     loop, meta = built.loops.get('val'), common_meta(getattr(built.data.get('val'), 'metainfo', None))
     names = [_names(metric, meta.get('classes') or ()) for metric in built.metrics.get('val', ())]
     wrapper = built.cfg.get('val_evaluator')  # others than mmengine's usual one give other names, such as of datasets
@@ -85,6 +94,8 @@ def _known_metrics(built: Built) -> list[str]:
 
 def _watched(built: Built) -> Iterator[tuple[str, str]]:
     """Yields what reads a metric, and its name."""
+    from tokennorm.registry import type_name
+
     for hook in built.hooks:
         for name in [*(getattr(hook, 'key_indicators', None) or ()), getattr(hook, 'monitor', None)]:
             if isinstance(name, str) and name != 'auto':
@@ -93,16 +104,20 @@ def _watched(built: Built) -> Iterator[tuple[str, str]]:
     yield from ((type_name(plateau), plateau.get('monitor', 'loss')) for plateau in plateaus)  # mmengine's default
 
 
-@rule('built', 'unknown-metric')
-def _(built: Built) -> Lines:
+@rule('unknown-metric', 'error', 'validation does not give a metric that a hook or a scheduler reads', on='built',
+      about='config', can_allow=False, why='Training would end with a KeyError at the first validation.',
+      do='Set one of those that there are')  # fmt: skip
+def unknown_metric(built: Built) -> Lines:
     if known := _known_metrics(built):
         for where, name in _watched(built):
             if name not in known:
                 yield where, f'validation has no metric {name}{did_you_mean(name, known)}; there are {", ".join(known)}'
 
 
-@rule('built', 'no-mask-head')
-def _(built: Built) -> Lines:
+@rule('no-mask-head', 'error', 'validation is by masks, and the model predicts none', on='built', about='config',
+      can_allow=False, why='Training would end with a KeyError at the first validation.',
+      do="Set metric='bbox' of the evaluator, or take a model that learns masks")  # fmt: skip
+def no_mask_head(built: Built) -> Lines:
     has_masks = any('mask' in name for name, _ in built.model.named_modules())
     for split, metrics in built.metrics.items() if not has_masks else ():
         if any('segm' in getattr(metric, 'metrics', ()) for metric in metrics):
@@ -112,15 +127,20 @@ def _(built: Built) -> Lines:
 # ---- loops and schedules
 
 
-@rule('loops', 'no-batch')
-def _(built: Built) -> Lines:
+@rule('no-batch', 'error', 'an epoch has no batch', on='loops', about='config', can_allow=False,
+      why='With drop_last, too few images give no batch, and nothing is trained.',
+      do='Use a smaller --batch-size')  # fmt: skip
+def no_batch(built: Built) -> Lines:
     if 'train' in built.loops and not len(loader := built.loops['train'].dataloader):
         batch = loader.batch_sampler.batch_size
         yield 'train_dataloader', f'{len(loader.dataset)} images give no batch of {batch} with drop_last'
 
 
-@rule('schedule', 'endless-warm-up')
-def _(built: Built) -> Lines:
+@rule('endless-warm-up', 'warning', 'the warm-up is longer than training', on='schedule', about='config',
+      why='The learning rate never reaches its value.', do='Shorten the warm-up')  # fmt: skip
+def endless_warm_up(built: Built) -> Lines:
+    from tokennorm.plan.schedule import is_warm_up
+
     loop = built.loops['train']
     units = {True: len(loop.dataloader), False: 1}  # iterations per epoch or iteration
     warm_ups = [scheduler for scheduler in built.schedulers if is_warm_up(scheduler)]
