@@ -22,6 +22,7 @@ extensions = [
     'sphinx_design',
     'command_help',
     'mathml',
+    'rules_page',
 ]
 exclude_patterns = ['_ext', '_figures']
 html_theme = 'furo'

@@ -37,16 +37,13 @@ ELSEWHERE = {  # modules that are tested with others of their kind
     'engine/resume/random_state': 'engine/resume/test_processes',
     'evaluation/results': 'evaluation/test_coco_metric',
     **{f'engine/rules/{name}': 'rules/test_training_rules' for name in ('built', 'data', 'model', 'training')},
-    **dict.fromkeys(
-        ['datasets/coco/columns', 'datasets/coco/rules', 'findings/data_rules'],
-        'rules/test_data_rules',
-    ),
+    **dict.fromkeys(['datasets/coco/columns', 'datasets/coco/rules'], 'rules/test_data_rules'),
     **{f'datasets/coco/{name}': 'datasets/coco/test_inspection' for name in ('entries', 'masks')},
     'datasets/cvat': 'datasets/test_splits',
     'datasets/dialects': 'datasets/coco/test_normalizing',
     'layers/layers': 'backbones/test_bad_arguments',
     'ops/dtn_eager': 'ops/test_dtn',
-    **dict.fromkeys(['cli/rules', 'findings/rule', 'findings/training_rules'], 'findings/test_collecting'),
+    **dict.fromkeys(['cli/rules', 'findings/elsewhere'], 'findings/test_collecting'),
 }
 
 

@@ -37,7 +37,9 @@ def _control_groups(proc: Path) -> Iterator[Path]:
         mounts, groups = (os.fsdecode((proc / name).read_bytes()).split('\n') for name in ('mountinfo', 'cgroup'))
     except OSError:  # not Linux
         return
-    paths = {name: path for _, names, path in (line.split(':', 2) for line in groups if line) for name in names.split(',')}
+    paths = {
+        name: path for _, names, path in (line.split(':', 2) for line in groups if line) for name in names.split(',')
+    }
     for line in (line for line in mounts if ' - cgroup' in line):
         before, _, after = line.partition(' - ')
         root, place = before.split()[3:5]

@@ -13,6 +13,8 @@ from tokennorm.cli.command import Parser, add_json, command, print_json
 from tokennorm.engine import rules  # noqa: F401  # registers all
 from tokennorm.findings import RULES, Rule, rules_about
 
+GROUPS = {'Data': ('data', 'masks'), 'Configs and checkpoints': ('config', 'checkpoint')}
+
 
 @command
 def main(argv: list[str]) -> None:
@@ -22,7 +24,7 @@ def main(argv: list[str]) -> None:
     args = parser.parse_args(argv)
     if args.code not in (None, *RULES):
         raise UserError(f'there is no rule {args.code!r}{did_you_mean(args.code, RULES)}; `tokennorm rules` lists them')
-    chosen = [RULES[args.code]] if args.code else [*rules_about('data', 'masks'), *rules_about('config', 'checkpoint')]
+    chosen = [RULES[args.code]] if args.code else [rule for topics in GROUPS.values() for rule in rules_about(*topics)]
     if args.json:
         print_json([asdict(rule) for rule in chosen])
     elif args.code:
@@ -33,7 +35,7 @@ def main(argv: list[str]) -> None:
 
 
 def page(rule: Rule) -> str:
-    """Returns the page of a rule, as docs/reference/rules.md has it below its heading."""
+    """Returns the page of a rule, as the page of rules has it below its heading."""
     way_past = f'`--allow {rule.code}` makes it a warning.' if rule.severity == 'error' else 'It cannot be allowed.'
     if rule.can_allow and rule.severity != 'error':
         way_past = f'`--allow {rule.code}` silences it.'
