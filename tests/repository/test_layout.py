@@ -43,7 +43,7 @@ ELSEWHERE = {  # modules that are tested with others of their kind
     'datasets/dialects': 'datasets/coco/test_normalizing',
     'layers/layers': 'backbones/test_bad_arguments',
     'ops/dtn_eager': 'ops/test_dtn',
-    **dict.fromkeys(['cli/rules', 'findings/elsewhere'], 'findings/test_collecting'),
+    **dict.fromkeys(['cli/rules', 'findings/elsewhere'], 'findings/test_findings'),
 }
 
 

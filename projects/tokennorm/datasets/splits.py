@@ -10,27 +10,12 @@ from typing import Any
 from tokennorm.datasets.coco.columns import Columns
 from tokennorm.datasets.coco.entries import Content
 from tokennorm.datasets.image_files import ImageFile
-from tokennorm.findings import Rule
 
 SPLIT_NAMES = dict(  # of folders, files and keys, the usual one first
     train=('train', 'training'), val=('val', 'valid', 'validation', 'dev'), test=('test', 'testing')
 )
 SPLITS = tuple(SPLIT_NAMES)
 SPLIT_WORDS = {word: split for split, words in SPLIT_NAMES.items() for word in words}
-
-# Of the readers of more than one format.
-INVALID_LABEL = Rule('invalid-label', 'error', 'labels that are not objects of the format',
-    why='A line of YOLO is a class and a box (5 numbers with spaces between them and points for decimals) or a polygon '
-        '(7, 9, ...), an object of Pascal VOC has one bndbox. Allowed, they are left out.',
-    do='Correct these labels')  # fmt: skip
-LISTED_IMAGE_MISSING = Rule('listed-image-missing', 'error', 'listed images that do not exist',
-    why='Their objects would be neither learned nor evaluated. Allowed, they are left out.',
-    do='Restore the files, or remove the lines')  # fmt: skip
-IMAGE_WITHOUT_LABEL = Rule('image-without-label', 'note', 'images without a label or XML file, read as background',
-    why='Training learns that there is nothing in them.', do='Label them, if there are objects')  # fmt: skip
-LABEL_WITHOUT_IMAGE = Rule('label-without-image', 'warning', 'label or XML files without an image, left out',
-    why='Their objects are neither learned nor evaluated.',
-    do='Restore the images, or convert them to a format that is read')  # fmt: skip
 
 
 @dataclass(frozen=True)

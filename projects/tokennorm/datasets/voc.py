@@ -8,15 +8,8 @@ from xml.etree import ElementTree
 
 from tokennorm.datasets.coco.entries import Entry, as_coco
 from tokennorm.datasets.image_files import is_data, is_image, list_files, read_lines
-from tokennorm.datasets.splits import (
-    IMAGE_WITHOUT_LABEL,
-    INVALID_LABEL,
-    LABEL_WITHOUT_IMAGE,
-    LISTED_IMAGE_MISSING,
-    SPLIT_NAMES,
-    SPLIT_WORDS,
-    ReadSplit,
-)
+from tokennorm.datasets.splits import SPLIT_NAMES, SPLIT_WORDS, ReadSplit
+from tokennorm.datasets.yolo import IMAGE_WITHOUT_LABEL, INVALID_LABEL, LABEL_WITHOUT_IMAGE, LISTED_IMAGE_MISSING
 from tokennorm.findings import Rule
 
 PIXELS_FROM_0 = Rule('pixels-from-0', 'note', 'pixels are counted from 0, as there are boxes that begin below 1',

@@ -29,17 +29,22 @@ from tokennorm.datasets.image_files import (
     read_lines,
     read_text,
 )
-from tokennorm.datasets.splits import (
-    IMAGE_WITHOUT_LABEL,
-    INVALID_LABEL,
-    LABEL_WITHOUT_IMAGE,
-    LISTED_IMAGE_MISSING,
-    SPLIT_NAMES,
-    SPLIT_WORDS,
-    ReadSplit,
-)
+from tokennorm.datasets.splits import SPLIT_NAMES, SPLIT_WORDS, ReadSplit
 from tokennorm.findings import Rule
 
+# The first four are also reported for Pascal VOC.
+INVALID_LABEL = Rule('invalid-label', 'error', 'labels that are not objects of the format',
+    why='A line of YOLO is a class and a box (5 numbers with spaces between them and points for decimals) or a polygon '
+        '(7, 9, ...), an object of Pascal VOC has one bndbox. Allowed, they are left out.',
+    do='Correct these labels')  # fmt: skip
+LISTED_IMAGE_MISSING = Rule('listed-image-missing', 'error', 'listed images that do not exist',
+    why='Their objects would be neither learned nor evaluated. Allowed, they are left out.',
+    do='Restore the files, or remove the lines')  # fmt: skip
+IMAGE_WITHOUT_LABEL = Rule('image-without-label', 'note', 'images without a label or XML file, read as background',
+    why='Training learns that there is nothing in them.', do='Label them, if there are objects')  # fmt: skip
+LABEL_WITHOUT_IMAGE = Rule('label-without-image', 'warning', 'label or XML files without an image, left out',
+    why='Their objects are neither learned nor evaluated.',
+    do='Restore the images, or convert them to a format that is read')  # fmt: skip
 CLASS_COUNT = Rule('class-count', 'error', 'nc is not the number of names',
     why='One of the two is wrong, so that labels may have the names of others. Allowed, the names count.',
     do='Correct nc or names')  # fmt: skip

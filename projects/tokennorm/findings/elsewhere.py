@@ -1,6 +1,6 @@
 """Rules that modules report which import torch. `tokennorm rules` lists them without it, in a fraction of a second."""
 
-from tokennorm.findings.collecting import Rule
+from tokennorm.findings import Rule
 
 UNREAD_ENTRY = Rule('unread-entry', 'warning', 'nothing reads an entry of the config', about='config',
     why='It changes nothing: its name is misspelled, or it is a variable that the base of the config has used already.',

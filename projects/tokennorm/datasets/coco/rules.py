@@ -137,7 +137,6 @@ def mask_outside_bbox(data: Columns) -> np.ndarray:
 @rule('narrow-image', 'error', 'images more than 100 times as long as wide', on='split',
       why='Resized, they would have no pixel in one direction.', do='Cut them into tiles, or remove them')  # fmt: skip
 def narrow_image(data: Columns) -> list[str]:
-    """The images that resizing would leave without a pixel in one direction."""
     sizes = [(image['file_name'], image['width'], image['height']) for image in data.images]
     return [name for name, *size in sizes if max(size) > NARROWEST * min(size)]
 
@@ -183,7 +182,6 @@ def zero_instance_category(data: Columns) -> list[str]:
 @rule('similar-classes', 'warning', 'classes whose names differ only in case and spaces', on='first split',
       why='They may be one class that was spelled in two ways.', do='Unite them, if they are one class')  # fmt: skip
 def similar_classes(data: Columns) -> list[str]:
-    """The names of classes that differ only in case and spaces."""
     alike: dict[str, list[str]] = defaultdict(list)
     for name in data.objects_by_class:
         alike[' '.join(name.casefold().split())].append(ascii(name))

@@ -1,22 +1,14 @@
 """What the rules about recipes look at, and how they are applied."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from tokennorm.base.process import muted
 from tokennorm.config.noting import Noting
 from tokennorm.findings import JUDGEMENTS, current
-
-if TYPE_CHECKING:
-    from mmengine.runner import Runner
-    from torch import nn
-
-    from tokennorm.checkpoints import Checkpoint
 
 # Of a config for --data; of any config before it is built; of what was built, its samples and its loops; of a
 # checkpoint; of the schedule that was fitted to training; of a detector that is exported.
@@ -31,17 +23,17 @@ class Built:
 
     cfg: Mapping[str, Any]
     splits: Sequence[str] = ('train', 'val')
-    model: nn.Module | None = None
+    model: Any = None
     data: Mapping[str, Any] = field(default_factory=dict)  # datasets by split
     metrics: Mapping[str, list[Any]] = field(default_factory=dict)  # of the evaluators, by split
     hooks: Sequence[Any] = ()
     loops: Mapping[str, Any] = field(default_factory=dict)  # by split
     schedulers: Sequence[Any] = ()
-    checkpoint: Checkpoint | None = None
+    checkpoint: Any = None  # a `tokennorm.checkpoints.Checkpoint`
     batch_size: int | None = None  # of the file to export
 
     @classmethod
-    def of(cls, runner: Runner, splits: Sequence[str], checkpoint: Checkpoint | None = None) -> Built:
+    def of(cls, runner: Any, splits: Sequence[str], checkpoint: Any = None) -> 'Built':
         """Returns the parts of a runner, whose loops are built at first use."""
         from tokennorm.engine.distributed import unwrapped
 

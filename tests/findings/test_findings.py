@@ -3,7 +3,7 @@
 import pytest
 
 from tokennorm.base.messages import UserError
-from tokennorm.findings import RULES, Finding, Findings, Refusal, Rule, current, judging
+from tokennorm.findings import RULES, Findings, Refusal, Rule, current, judging
 
 
 def reports(code, *args, **more):
@@ -82,5 +82,3 @@ def test_rows_are_unique_and_complete():
         assert not (rule.changes and rule.severity == 'error'), code  # allowed, it would be a warning
         assert rule.why.endswith('.'), code
         assert rule.do[-1:].isalnum() or rule.do[-1:] in '])`', code
-    finding = Finding('no-mask', 'error', 'val', 'x', ('a',))
-    assert finding.as_dict() == dict(code='no-mask', severity='error', where='val', text='x', items=['a'])
