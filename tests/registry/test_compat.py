@@ -1,14 +1,17 @@
-"""What mmengine writes."""
+"""What is changed in mmengine and mmdet."""
 
 import json
+import re
 
 import numpy as np
 import pytest
+from mmdet.models import SSDHead
 from mmengine.fileio import dump, load
 from mmengine.visualization import LocalVisBackend
 
 from tokennorm.base.files import as_json
-from tokennorm.registry.compat import make_mmengine_write_json
+from tokennorm.registry import compat
+from tokennorm.registry.compat import make_mmengine_write_json, make_ssd_predict
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +24,17 @@ def strict(text):
         raise AssertionError(word)
 
     return json.loads(text, parse_constant=refuse)
+
+
+def test_all_changes_are_listed():
+    changes = {name for name in vars(compat) if name.startswith('make_')}
+    assert changes == set(re.findall('^- `(.*?)`', compat.__doc__, re.MULTILINE))
+
+
+def test_ssd_predicts(monkeypatch):
+    monkeypatch.setattr(SSDHead, 'loss_cls', 1, raising=False)
+    make_ssd_predict()
+    assert SSDHead.loss_cls is None
 
 
 def test_json_files_of_mmengine_have_no_nan(tmp_path):

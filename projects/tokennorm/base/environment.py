@@ -129,4 +129,3 @@ def import_mmdet() -> None:
     with muted(), without_warnings(), fast_imports():
         settle_user()
         importlib.import_module('mmdet.apis')
-        importlib.import_module('mmdet.models').SSDHead.loss_cls = None  # 3.3 to 3.5 read it in predictions

@@ -39,7 +39,7 @@ from tokennorm.engine.rules import Built, verify
 from tokennorm.findings import collected, current
 from tokennorm.plan.data import limit_detections
 from tokennorm.plan.hooks import UPSTREAM
-from tokennorm.registry.compat import make_mmengine_write_json
+from tokennorm.registry.compat import make_mmengine_write_json, make_ssd_predict
 
 _ROUTINE = (  # of the upstream libraries: long lists, advice to programmers, and paths that the summary has
     'Config:\n',
@@ -135,6 +135,7 @@ def build_runner(cfg: Config, splits: tuple[str, ...], checkpoint: Checkpoint | 
     check_mmcv_ops()
     keep_mmengine_from_unpickling()
     make_mmengine_write_json(as_json)
+    make_ssd_predict()
     if not cfg.get(f'{splits[0]}_dataloader'):
         raise UserError(f'{cfg.filename} has no {splits[0]}_dataloader: it is not a whole config')
     make_output_dir(cfg.work_dir)

@@ -35,6 +35,7 @@ from tokennorm.inference.runtime import (
 )
 from tokennorm.plan.changes import Plan
 from tokennorm.plan.trained import use_trained_anchors, use_trained_size
+from tokennorm.registry.compat import make_ssd_predict
 
 _COCO_GAPS = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}  # ids that COCO skips between its 80 classes, 1 to 90
 
@@ -157,6 +158,7 @@ def category_ids_of(meta: Mapping[str, Any]) -> list[int]:
 def _build(cfg: Config, meta: Mapping[str, Any], device: str | None) -> DetInferencer:
     """Returns mmdet's inferencer of a config for the classes of a checkpoint, without its weights."""
     keep_mmengine_from_unpickling()
+    make_ssd_predict()
     set_num_classes(cfg['model'], len(meta['classes']))
     if not cfg.get('test_dataloader'):
         cfg['test_dataloader'] = cfg['val_dataloader']

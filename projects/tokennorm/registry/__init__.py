@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from mmengine import registry as upstream
-from mmengine.config.utils import MODULE2PACKAGE
 
-# mmengine 0.10.12 finds the configs of packages by this table, for `_base_ = 'tokennorm::...'` and `get_config`. It
-# lacks tokennorm, and names the original mmsegmentation.
-MODULE2PACKAGE.update(tokennorm='tokennorm', mmseg='mmseg')
+from tokennorm.registry.compat import make_mmengine_find_configs
+
+make_mmengine_find_configs()
 
 
 def type_name(cfg: Mapping[str, Any]) -> str:

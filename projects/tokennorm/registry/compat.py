@@ -1,10 +1,34 @@
-"""Private functions of OpenMMLab's packages, in a form for the originals and one for the forks (onedl-...).
+"""What is changed in OpenMMLab's packages, and their private functions, for the originals and the forks (onedl-...).
 
-Read in mmengine 0.10.7 and onedl-mmengine 0.10.12.
+Read in mmengine 0.10.7 and onedl-mmengine 0.10.12, mmdet 3.3.0 and onedl-mmdetection 3.5.1. A change lasts as long as
+the process. These are all:
+
+- `make_mmengine_find_configs`: mmengine's table of packages with configs, when `tokennorm.registry` is imported.
+- `make_mmengine_read_with`: mmengine's reader of checkpoints, when a runner or a detector is built; with the original
+  mmengine also when a config names one of TokenNorm's models.
+- `make_mmengine_write_json`: mmengine's writer of JSON, when a runner is built.
+- `make_ssd_predict`: an attribute of mmdet's SSDHead, when a runner or a detector is built.
 """
 
 from collections.abc import Callable
 from typing import Any
+
+
+def make_mmengine_find_configs() -> None:
+    """Makes `_base_ = 'tokennorm::...'` and `get_config` find the configs of this package.
+
+    mmengine's table lacks tokennorm, and names the original mmsegmentation.
+    """
+    from mmengine.config.utils import MODULE2PACKAGE
+
+    MODULE2PACKAGE.update(tokennorm='tokennorm', mmseg='mmseg')
+
+
+def make_ssd_predict() -> None:
+    """Gives mmdet's SSDHead an attribute that versions 3.3 to 3.5 read in predictions and do not set."""
+    from mmdet.models import SSDHead
+
+    SSDHead.loss_cls = None
 
 
 def make_mmengine_read_with(read: Callable[..., Any]) -> None:

@@ -1,9 +1,6 @@
 """Training on a CPU with other arithmetic for some modules: the same outputs, gradients, steps and names."""
 
 import copy
-import platform
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -19,8 +16,6 @@ from tokennorm.engine.hooks.cpu_speed import (
     _Depthwise,
     folded,
     has_slow_gradient,
-    overlaps,
-    step_groups_together,
 )
 
 
@@ -170,42 +165,6 @@ def test_third_party_backbone_stays():
     assert not any('forward' in vars(module) for module in model.modules())
 
 
-@pytest.mark.parametrize('kind', [torch.optim.AdamW, torch.optim.SGD])
-def test_steps_of_merged_groups(kind):
-    torch.manual_seed(0)
-    shapes, settings = [(3, 4), (5,), (2, 2), (7,)], [(1e-2, 0.1), (1e-3, 0.0), (1e-2, 0.1), (1e-2, 0.0)]
-    first = [nn.Parameter(torch.randn(shape)) for shape in shapes]
-    second = copy.deepcopy(first)
-    plain, merged = (
-        kind([dict(params=[p], lr=lr, weight_decay=decay) for p, (lr, decay) in zip(params, settings, strict=True)],
-             lr=1.0, fused=True)
-        for params in (first, second)
-    )  # fmt: skip
-    sizes = []
-    undo = step_groups_together(merged)
-
-    def note(*_):
-        sizes.append([len(group['params']) for group in merged.param_groups])
-
-    merged.register_step_pre_hook(note)
-    for step in range(3):
-        for a, b in zip(first, second, strict=True):
-            a.grad = torch.randn_like(a)
-            b.grad = a.grad.clone()
-        for optimizer in (plain, merged):
-            optimizer.param_groups[3]['lr'] = 1e-2 / (step + 1)  # as a schedule does
-            optimizer.step()
-    assert sizes == [[2, 1, 1]] * 3
-    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-    states = [optimizer.state_dict() for optimizer in (plain, merged)]
-    assert states[0]['param_groups'] == states[1]['param_groups']
-    assert repr(sorted(states[0]['state'].items())) == repr(sorted(states[1]['state'].items()))
-    for call in undo:
-        call()
-    merged.step()
-    assert sizes[3] == [1] * 4
-
-
 class Frozen(Backbone):
     """A frozen convolution and batch norm, and what else can be done with them."""
 
@@ -305,78 +264,6 @@ def test_depthwise_convolution_under_autocast_and_of_an_empty_batch(batch, autoc
     assert all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
-def test_groups_after_an_error_and_after_a_loaded_state():
-    parameters = [nn.Parameter(torch.ones(2)) for _ in range(2)]
-    optimizer = torch.optim.SGD([dict(params=[p]) for p in parameters], lr=1.0)
-    undo = step_groups_together(optimizer)
-    for parameter in parameters:
-        parameter.grad = torch.ones(2)
-    optimizer.step()
-    state = optimizer.state_dict()
-    state['param_groups'][0]['lr'] = 0.25
-    optimizer.load_state_dict(state)
-    optimizer.step()
-    assert [p[0].item() for p in parameters] == [-0.25, -1]
-    assert [group['lr'] for group in optimizer.param_groups] == [0.25, 1]
-    state = optimizer.state_dict()
-    optimizer.register_step_pre_hook(lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        optimizer.step()
-    undo[0]()
-    assert optimizer.state_dict() == state
-
-
-def boxes(count, side=60.0):
-    corner = torch.rand(count, 2) * 100
-    return torch.cat([corner, corner + torch.rand(count, 2) * side], 1)
-
-
-@pytest.mark.parametrize(('count', 'others'), [(1, 5), (70, 3000), (3, 70_000), (0, 4), (4, 0)])
-def test_overlaps_are_those_of_mmdet(count, others):
-    plain = pytest.importorskip('mmdet.structures.bbox').bbox_overlaps
-    torch.manual_seed(0)
-    first, second = boxes(count), boxes(others)
-    first[:1, 2:] += 100
-    same = min(count, others) // 2
-    second[:same] = first[:same]
-    second[others // 2 :, 2:] = second[others // 2 :, :2]  # without an area
-    wanted = plain(first, second)
-    found = overlaps(pytest.fail if count and others else plain, first, second)
-    assert found.dtype == wanted.dtype
-    assert torch.equal(found, wanted)
-    assert not wanted.numel() or 0 < wanted.mean() < wanted.max() <= 1
-
-
-@pytest.mark.parametrize('change', [dict(mode='iof'), dict(mode='giou'), dict(is_aligned=True), dict(eps=1e-3)])
-@pytest.mark.parametrize('dtype', [torch.float32, torch.float16, torch.float64])
-def test_other_overlaps_stay_those_of_mmdet(change, dtype):
-    plain = pytest.importorskip('mmdet.structures.bbox').bbox_overlaps
-    torch.manual_seed(0)
-    first, second = boxes(6).to(dtype), boxes(6, 90).to(dtype)
-    first[0] = second[0] = torch.tensor([0.5, 0.5, 0.515, 0.515])  # an area below eps
-    found, wanted = overlaps(plain, first, second, **change), plain(first, second, **change)
-    assert found.dtype == wanted.dtype
-    assert torch.equal(found, wanted)
-    leaf = first.clone().requires_grad_()
-    assert overlaps(plain, leaf, second, **change).requires_grad
-
-
-def test_assigners_compute_overlaps_in_parts_while_training_lasts(detector, monkeypatch):
-    assigners = pytest.importorskip('mmdet.models.task_modules.assigners')
-    calls = []
-    monkeypatch.setattr(cpu_speed, 'overlaps', lambda plain, *args: calls.append(plain) or plain(*args))
-    calculator, hook = assigners.BboxOverlaps2D(), CPUSpeedHook()
-    first, second = boxes(3), boxes(4)
-    wanted = calculator(first, second)
-    assert not calls
-    hook.before_train(runner_of(detector))
-    assert torch.equal(calculator(first, second), wanted)
-    assert len(calls) == 1
-    hook.on_exit(runner_of(detector))
-    assert torch.equal(calculator(first, second), wanted)
-    assert len(calls) == 1
-
-
 @pytest.mark.parametrize('size', [(12, 13), (11, 14)])
 @pytest.mark.parametrize('stride', [1, 2])
 def test_depthwise_convolution_with_the_padding_of_tensorflow(size, stride):
@@ -392,31 +279,3 @@ def test_depthwise_convolution_with_the_padding_of_tensorflow(size, stride):
         found.append([out, *torch.autograd.grad(out.square().sum(), [x, conv.weight, conv.bias])])
     assert found[1][0].grad_fn.name() == '_DepthwiseBackward'
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
-
-
-FAULTS = """
-import resource
-import torch
-from tokennorm.engine.hooks.cpu_speed import keep_freed_memory
-
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(8):
-        torch.ones(12_000_000)  # 48 MB
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-usual = faults()
-undo = keep_freed_memory()
-faults()
-kept = faults()
-undo()
-print(usual, kept, faults())
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != 'linux' or platform.libc_ver()[0] != 'glibc', reason='glibc only')
-def test_freed_memory_is_used_again_without_page_faults():
-    output = subprocess.run([sys.executable, '-c', FAULTS], capture_output=True, text=True, check=True).stdout
-    usual, kept, after = map(int, output.split())
-    assert kept < 50 < min(usual, after)

@@ -1,13 +1,11 @@
 """Training on a CPU in less time, with the same results up to float32's rounding."""
 
-import ctypes
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from copy import copy
 from functools import partial
 from typing import Any
-from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +14,6 @@ from mmengine.runner import Runner
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.utils.fusion import fuse_conv_bn_weights
-from torch.optim import Optimizer
 
 from tokennorm.backbones.base import Backbone
 from tokennorm.base.environment import check_mmcv_ops
@@ -26,35 +23,24 @@ from tokennorm.registry import HOOKS
 
 @HOOKS.register_module()
 class CPUSpeedHook(Hook):
-    """Replaces `forward` of some modules, mmdet's IoU and the groups of the optimizer in a step, while training lasts.
+    """Replaces `forward` of some modules while training lasts.
 
-    Parameters, checkpoints and the optimizer's state keep their names and shapes.
+    Parameters and checkpoints keep their names and shapes.
 
     - A convolutional backbone computes with channels last, and its frozen batch norms inside of the convolutions before
       them, if its feature maps stay the same. Feature maps keep their memory format.
     - Gradients of the weights of large depthwise convolutions are convolutions themselves.
-    - Parameters with equal settings are stepped together, in PyTorch's optimizers.
-    - Assigners compute the IoU of boxes in parts that fit into the processor's cache.
-    - Freed memory is kept for the next step.
     """
 
     priority = 'LOW'  # the weights are loaded
 
     def __init__(self) -> None:
-        self._modules, self._steps = ExitStack(), ExitStack()
+        self._modules = ExitStack()
         self._frozen: list[tuple[nn.Conv2d, nn.BatchNorm2d]] = []
         self._noted: list[Any] = []
 
     def before_train(self, runner: Runner) -> None:
         self._replace_modules(runner)
-        self._steps.callback(keep_freed_memory())
-        if calculator := sys.modules.get('mmdet.models.task_modules.assigners.iou2d_calculator'):
-            faster = partial(overlaps, calculator.bbox_overlaps)
-            self._steps.enter_context(mock.patch.object(calculator, 'bbox_overlaps', faster))
-        optimizer = getattr(runner.optim_wrapper, 'optimizer', None)  # not of several optimizers
-        if type(optimizer).__module__.startswith('torch.optim.'):  # those compute each element by itself
-            for undo in step_groups_together(optimizer):
-                self._steps.callback(undo)
 
     def before_train_iter(self, runner: Runner, *args: Any, **kwargs: Any) -> None:
         if settings_of(self._frozen) != self._noted:  # a hook unfroze them, or loaded weights
@@ -72,7 +58,6 @@ class CPUSpeedHook(Hook):
     def on_exit(self, runner: Runner) -> None:
         """Restores what was replaced, also when training ends by an error."""
         self._modules.close()
-        self._steps.close()
 
     def _replace_modules(self, runner: Runner) -> None:
         self._modules.close()
@@ -242,60 +227,3 @@ class _Depthwise(torch.autograd.Function):
         if ctx.needs_input_grad[2]:
             grad_bias = grad.sum((0, 2, 3))
         return grad_x, grad_weight, grad_bias, None, None, None
-
-
-def step_groups_together(optimizer: Optimizer) -> list[Callable[[], None]]:
-    """Makes an optimizer step all parameters with equal settings as one group. Returns calls that undo it."""
-    own: list[list[dict[str, Any]]] = []  # its groups, in a step
-
-    def merge(*_: Any) -> None:
-        restore()
-        own.append(optimizer.param_groups)
-        merged: dict[str, dict[str, Any]] = {}
-        for group in optimizer.param_groups:
-            settings = {key: value for key, value in dict.items(group) if key != 'params'}  # a ConfigDict's are slow
-            merged.setdefault(repr(settings), dict(settings, params=[]))['params'].extend(group['params'])
-        optimizer.param_groups = [*merged.values()]
-
-    def restore(*_: Any) -> None:  # also after an error in a step
-        if own:
-            optimizer.param_groups = own.pop()
-
-    handles = optimizer.register_step_pre_hook(merge), optimizer.register_step_post_hook(restore)
-    return [restore, *(handle.remove for handle in handles)]
-
-
-def overlaps(
-    plain: Callable[..., Tensor], boxes: Tensor, others: Tensor, mode: str = 'iou', is_aligned: bool = False,
-    eps: float = 1e-6,
-) -> Tensor:  # fmt: skip
-    """Returns the IoU (M, N) of boxes (M, 4) and (N, 4): the values of mmdet's `bbox_overlaps`, which is `plain`."""
-    usual = all(
-        x.dim() == 2 and x.dtype == torch.float32 and x.numel() and not x.requires_grad for x in (boxes, others)
-    )
-    if mode != 'iou' or is_aligned or not usual:
-        return plain(boxes, others, mode, is_aligned, eps)
-    left, top, right, bottom = others.T.contiguous()
-    area, rows = (right - left) * (bottom - top), max(1, 2**16 // len(others))
-    ious = boxes.new_empty(len(boxes), len(others))
-    for part, iou in zip(boxes.split(rows), ious.split(rows), strict=True):  # 256 kB each
-        x1, y1, x2, y2 = part.T[..., None]
-        torch.minimum(x2, right, out=iou).sub_(torch.maximum(x1, left)).clamp_(min=0)
-        height = torch.minimum(y2, bottom).sub_(torch.maximum(y1, top)).clamp_(min=0)
-        union = ((x2 - x1) * (y2 - y1) + area).sub_(iou.mul_(height)).clamp_(min=eps)
-        iou.div_(union)
-    return ious
-
-
-def keep_freed_memory() -> Callable[[], None]:
-    """Makes glibc keep freed memory: new pages cost a fault and zeros each. Returns a call that undoes it."""
-    libc = ctypes.CDLL(None) if sys.platform == 'linux' else None
-
-    def set_thresholds(of_mmap: int, of_trim: int) -> None:
-        if hasattr(libc, 'mallopt'):  # other C libraries have none
-            libc.mallopt(-3, of_mmap)
-            libc.mallopt(-1, of_trim)
-            libc.malloc_trim(0)
-
-    set_thresholds(2**31 - 1, 2**31 - 1)
-    return partial(set_thresholds, 32 << 20, 64 << 20)  # where those of glibc, which grow, end
