@@ -98,12 +98,13 @@ LAYERS = [
     nn.MaxPool2d(3, 2, 1),
     nn.MaxPool2d(3, 2, ceil_mode=True),
     nn.MaxPool2d(2, 2, ceil_mode=True),
+    nn.MaxPool2d(2, 2, 1),
     nn.MaxPool2d((3, 2), (2, 1), (1, 0), dilation=(2, 1)),
     nn.AdaptiveMaxPool2d(1),
     nn.AdaptiveAvgPool2d((1, 1)),
     *(
         nn.AvgPool2d(*sizes, ceil_mode=ceil_mode, count_include_pad=count)
-        for sizes in ((3, 1, 1), (3, 2, 1), (2, 2), ((5, 3), (2, 3), (2, 0)))
+        for sizes in ((3, 1, 1), (3, 2, 1), (2, 2), (2, 2, 1), ((5, 3), (2, 3), (2, 0)))
         for ceil_mode in (False, True)
         for count in (False, True)
     ),
@@ -113,6 +114,9 @@ LAYERS = [
         for mode in ('zeros', 'replicate', 'reflect', 'circular')
         for stride, padding, dilation in ((1, 1, 1), (2, 1, 1), (1, (2, 1), (2, 1)), (1, 'same', 1))
     ),
+    *(nn.Conv2d(4, 6, 2, 2, 1, padding_mode=mode) for mode in ('zeros', 'reflect')),
+    nn.Conv2d(4, 6, 2, 2, dilation=3),
+    nn.Conv2d(4, 6, 1, padding=1),
     nn.Conv2d(4, 6, (1, 4), padding='same', padding_mode='replicate', bias=False),
     ModulatedDeformConv2dPack(4, 6, 3, padding=1, deform_groups=2),
     DeformConv2dPack(4, 6, 3, stride=2, padding=1),

@@ -110,14 +110,14 @@ def _warn_if_untested(model: nn.Module) -> None:
 
 def _mask_layer(module: Any, hooks: '_Hooks') -> None:
     """Registers what a layer needs whose windows reach over the border of an image."""
-    if isinstance(module, CONVOLUTIONS) and _overlaps(module):
+    if isinstance(module, CONVOLUTIONS) and _crosses_border(module):
         if module.padding_mode == 'zeros':
             module.register_forward_pre_hook(hooks.before_zeros)
         else:
             module.register_forward_hook(hooks.after_other_padding)
     elif hasattr(module, 'deform_groups'):  # mmcv's deformable convolutions, which are none of torch's
         module.register_forward_pre_hook(hooks.before_zeros)
-    elif (isinstance(module, POOLINGS) and (_overlaps(module) or module.ceil_mode)) or (
+    elif (isinstance(module, POOLINGS) and (_crosses_border(module) or module.ceil_mode)) or (
         isinstance(module, GLOBAL_POOLINGS) and _pair(module.output_size) == (1, 1)
     ):
         if isinstance(module, nn.MaxPool2d | nn.AdaptiveMaxPool2d):
@@ -128,8 +128,16 @@ def _mask_layer(module: Any, hooks: '_Hooks') -> None:
                 module.register_forward_hook(hooks.after_average)
 
 
-def _overlaps(module: Any) -> bool:
-    return any(kernel > stride for kernel, stride in zip(_pair(module.kernel_size), _pair(module.stride), strict=True))
+def _crosses_border(module: Any) -> bool:
+    """Returns whether windows may lie on both sides of the end of an image."""
+    padding = 0 if isinstance(module.padding, str) else module.padding  # 'same' has no stride
+    kernels, strides, dilations, paddings = map(
+        _pair, (module.kernel_size, module.stride, getattr(module, 'dilation', 1), padding)
+    )
+    return any(
+        dilation * (kernel - 1) >= stride or padding > 0
+        for kernel, stride, dilation, padding in zip(kernels, strides, dilations, paddings, strict=True)
+    )
 
 
 def _divides_by_inside(module: Any) -> bool:
