@@ -12,11 +12,12 @@ ORIGINALS = $(filter-out %/test_compile.py %/test_replaced_norms.py, $(wildcard 
     tests/stories/test_killed.py::test_a_training_that_is_killed_again_and_again \
     projects/mmcv_ops/tests/test_names.py projects/mmcv_ops/tests/test_compiled_values.py
 
-.PHONY: help env demo test originals peers style lint docs dist
+.PHONY: help env demo test slow originals peers style lint docs dist
 
 help:
 	@echo 'make demo           install what the demo needs, and train its detector (CONTROL=1: its LayerNorm control)'
 	@echo 'make test           set up, then run make lint and the fast tests (PYTEST_ARGS="-k dtn": some, after ruff and mypy)'
+	@echo 'make slow           set up and run all slow tests, which takes an hour or more'
 	@echo 'make originals      a smoke test on the originals of the OpenMMLab packages, in $(VENV)-originals'
 	@echo "make peers          timm's own tests on models with DTN; fails on a difference that tests/peers/expected.txt has not"
 	@echo 'make lint           set up and run ruff, import-linter, mypy and the checks of docs and files in tests/repository'
@@ -37,6 +38,9 @@ demo:
 # With PYTEST_ARGS without the checks of docs and files.
 test: $(if $(PYTEST_ARGS),style,lint)
 	"$(VENV_PYTHON)" -m pytest -n auto --dist loadfile --ignore tests/repository $(PYTEST_ARGS)
+
+slow: env
+	"$(VENV_PYTHON)" -m pytest -n auto --dist loadfile -m 'slow and not gpu'
 
 originals: env
 	UV_PROJECT_ENVIRONMENT="$(VENV)-originals" UV_PYTHON="$(VENV_PYTHON)" "$(VENV)/bin/uv" sync --frozen \

@@ -32,7 +32,7 @@ MOVED = {
         ('data_preprocessors', 'models.data_preprocessors', 'DetDataPreprocessor'),
         ('necks', 'models.necks', 'SimpleFeaturePyramid'),
         ('registered', 'models.registered', 'MODELS'),
-        ('builder', 'registry.building', 'build_norm'),
+        ('builder', 'layers.building', 'build_norm'),
         ('compat', 'registry.compat', 'make_mmengine_read_with'),
         ('detectors', 'models.masked_detectors', 'RetinaNet'),
         ('optim', 'models.layer_decay', 'LayerDecayOptimWrapperConstructor'),

@@ -13,7 +13,7 @@ MODULES = {  # below `tokennorm`: the former and the present place
     **{name: f'base.{name}' for name in ('console', 'environment', 'fast_imports', 'files', 'messages', 'ranks')},
     **{name: f'images.{name}' for name in ('drawing', 'padding', 'pixels')},
     **{name: f'models.{name}' for name in ('data_preprocessors', 'necks', 'registered')},
-    'builder': 'registry.building',
+    'builder': 'layers.building',
     'compat': 'registry.compat',
     'detectors': 'models.masked_detectors',
     'optim': 'models.layer_decay',

@@ -12,8 +12,8 @@ import timm
 from torch import Tensor, nn
 
 from tokennorm import backbones
+from tokennorm.layers.building import check_arguments
 from tokennorm.models.layer_decay import UNDECAYED
-from tokennorm.registry.building import check_arguments
 
 _PVT = {'cls': backbones.PVT, 'out_type': 'cls_token'}
 _PVT_V2 = {'cls': backbones.PVTv2, 'out_type': 'avg_featmap'}

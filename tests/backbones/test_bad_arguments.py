@@ -6,7 +6,7 @@ import pytest
 
 from tokennorm import backbones
 from tokennorm.layers import build_stem
-from tokennorm.registry.building import build_norm
+from tokennorm.layers.building import build_norm
 
 STAGES = dict(embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2), mlp_ratios=(1, 1))
 ARCHS = dict(

@@ -8,7 +8,7 @@ import torch
 from tests.helpers.compare import assert_near
 from tests.helpers.weights import randomize
 from tokennorm.backbones import PVT
-from tokennorm.registry.building import build_norm
+from tokennorm.layers.building import build_norm
 
 pytestmark = pytest.mark.slow
 ARCH = dict(embed_dims=(16, 32), depths=(1, 1), num_heads=(1, 2), mlp_ratios=(2, 2), sr_ratios=(4, 2))

@@ -13,9 +13,9 @@ from tests.helpers.compare import assert_near
 from tests.helpers.norms import NORMS, cfg_of
 from tests.helpers.weights import redraw
 from tokennorm import norms
+from tokennorm.layers.building import build_norm
 from tokennorm.norms import DTN, LayerNorm
 from tokennorm.ops.moments import tokens_inside
-from tokennorm.registry.building import build_norm
 
 BASES = dict(Derf=norms.DynamicTanh, IN=nn.InstanceNorm2d, GN=nn.GroupNorm)
 ACROSS_TOKENS = ['DTN', 'LocalLayerNorm', 'BN', 'IN', 'GN', 'SN', 'PowerNorm', 'PRepBN']

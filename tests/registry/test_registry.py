@@ -6,9 +6,9 @@ from mmengine import DefaultScope
 from mmengine.registry import MODELS as ROOT
 
 from tokennorm.layers import STEMS, DualPatchEmbed, PatchEmbed, build_stem
+from tokennorm.layers.building import build_norm
 from tokennorm.norms import DTN, NORMS, LayerNorm
 from tokennorm.registry import MODELS
-from tokennorm.registry.building import build_norm
 
 
 @pytest.mark.parametrize('scope', ['mmdet', 'mmpretrain', 'mmengine'])

@@ -78,9 +78,3 @@ def test_each_module_has_its_test():
 
 def test_exceptions_are_still_needed():
     assert [name for name in ELSEWHERE if (ROOT / 'tests' / f'{place(name)}.py').is_file()] == []
-
-
-def test_slow_tests_of_the_repository_would_be_run_by_nobody():
-    """`make lint` runs the fast tests of this folder, and `make test` none, whatever its PYTEST_ARGS."""
-    files = [path for path in Path(__file__).parent.glob('test_*.py') if path != Path(__file__)]
-    assert [path.name for path in files if 'mark.slow' in path.read_text()] == []

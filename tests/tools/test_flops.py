@@ -9,8 +9,8 @@ from mmengine.registry import MODELS
 
 from tests.helpers.norms import NORMS, cfg_of
 from tokennorm.backbones.pvt import SpatialReductionAttention
+from tokennorm.layers.building import build_norm
 from tokennorm.norms import DTN
-from tokennorm.registry.building import build_norm
 
 
 def flops(module, height, width, dims):

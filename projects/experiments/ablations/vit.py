@@ -8,7 +8,7 @@ from experiments.ablations.eq6 import Eq6, reset_eq6
 from tokennorm.backbones import ViT
 from tokennorm.backbones.vit_attention import Attention, WindowAttention
 from tokennorm.layers.block import NoNorm
-from tokennorm.registry.building import build_norm
+from tokennorm.layers.building import build_norm
 
 PLACEMENTS = ('pre', 'post', 'pre+post')
 

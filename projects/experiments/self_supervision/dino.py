@@ -9,8 +9,8 @@ from mmengine.logging import MessageHub
 from mmengine.model import BaseModel
 from torch import Tensor, nn
 
+from tokennorm.layers.building import resolve_type
 from tokennorm.registry import MODELS
-from tokennorm.registry.building import resolve_type
 
 
 @MODELS.register_module()

@@ -275,8 +275,7 @@ class _Largest(TorchDispatchMode):
         return out
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize('name', ['max', 'rotated'])
+@pytest.mark.parametrize('name', ['max', pytest.param('rotated', marks=pytest.mark.slow)])
 def test_memory_of_a_huge_region(ops, name, monkeypatch):
     """A region of 700 x 700 pixels has half a million samples per channel: not all channels are sampled at once."""
     x, box = random(1, 24, 12, 12), torch.tensor([[0, -300, -290, 400, 410.0]])

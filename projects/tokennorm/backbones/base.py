@@ -16,8 +16,8 @@ from tokennorm.checkpoints.layouts import Layout
 from tokennorm.checkpoints.loading import load_from_init_cfg
 from tokennorm.images.padding import valid_tokens
 from tokennorm.layers.block import Block, drop_path_rates
+from tokennorm.layers.building import arguments_of, build_norm, check_cfg, eps_of_replaced
 from tokennorm.norms import PowerNorm, SwitchableNorm
-from tokennorm.registry.building import arguments_of, build_norm, check_cfg, eps_of_replaced
 
 MAX_STAGES = 4
 Arch = Mapping[str, Any]

@@ -22,10 +22,10 @@ from tokennorm.checkpoints.pvt import PVT_LAYOUTS, from_published_pvt
 from tokennorm.images.padding import ImageArea
 from tokennorm.layers import PatchEmbed, build_stem
 from tokennorm.layers.block import Mlp
+from tokennorm.layers.building import build_norm
 from tokennorm.layers.patch_embed import pair_of
 from tokennorm.layers.positions import positions_of, prepend_token
 from tokennorm.registry import MODELS
-from tokennorm.registry.building import build_norm
 
 _PATCH_SIZES = (4, 2, 2, 2)
 _WIDTHS = dict(embed_dims=(64, 128, 320, 512), num_heads=(1, 2, 5, 8), mlp_ratios=(8, 8, 4, 4), sr_ratios=(8, 4, 2, 1))

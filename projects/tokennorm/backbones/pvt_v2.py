@@ -21,8 +21,8 @@ from tokennorm.checkpoints.layouts import Converted, StateDict
 from tokennorm.checkpoints.pvt import PVT_V2_LAYOUTS, from_published_pvt_v2
 from tokennorm.layers import PatchEmbed, build_stem
 from tokennorm.layers.block import hidden_dims
+from tokennorm.layers.building import build_norm
 from tokennorm.registry import MODELS
-from tokennorm.registry.building import build_norm
 
 _KERNEL_SIZES, _PATCH_SIZES = (7, 3, 3, 3), (4, 2, 2, 2)
 _WIDTHS = dict(embed_dims=(64, 128, 320, 512), num_heads=(1, 2, 5, 8), mlp_ratios=(8, 8, 4, 4), sr_ratios=(8, 4, 2, 1))

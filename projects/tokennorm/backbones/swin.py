@@ -23,9 +23,9 @@ from tokennorm.checkpoints.swin import SWIN_LAYOUTS, from_published_swin
 from tokennorm.images.padding import ImageArea
 from tokennorm.layers import build_stem
 from tokennorm.layers.block import Mlp
+from tokennorm.layers.building import build_norm
 from tokennorm.layers.pad import crop, pad_to_multiple, round_up
 from tokennorm.registry import MODELS
-from tokennorm.registry.building import build_norm
 
 _MLP = dict(mlp_ratios=(4, 4, 4, 4))
 ARCHS: dict[str, dict[str, tuple[int, ...]]] = {

@@ -25,10 +25,10 @@ from tokennorm.checkpoints.vit import VIT_LAYOUTS, from_published_vit
 from tokennorm.images.padding import ImageArea, valid_tokens
 from tokennorm.layers import build_stem
 from tokennorm.layers.block import Block, Mlp, drop_path_rates
+from tokennorm.layers.building import build_norm, eps_of_replaced
 from tokennorm.layers.patch_embed import pair_of
 from tokennorm.layers.positions import positions_of, prepend_token
 from tokennorm.registry import MODELS
-from tokennorm.registry.building import build_norm, eps_of_replaced
 
 # The starred archs are the DTN paper's (Table 1). They have more heads, in square numbers.
 ARCHS: dict[str, dict[str, float]] = {

@@ -9,7 +9,7 @@ from mmengine.optim import DefaultOptimWrapperConstructor
 from mmengine.registry import OPTIMIZERS, Registry
 
 from tokennorm.base.messages import UserError, did_you_mean
-from tokennorm.registry.building import check_arguments
+from tokennorm.layers.building import check_arguments
 
 
 @contextmanager

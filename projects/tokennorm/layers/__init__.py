@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import nn
 
+from tokennorm.layers.building import resolve_type
 from tokennorm.layers.conv_stem import ConvStem
 from tokennorm.layers.dual_patch_embed import DualPatchEmbed
 from tokennorm.layers.patch_embed import PatchEmbed
-from tokennorm.registry.building import resolve_type
 
 STEMS: dict[str, type] = {'ConvStem': ConvStem, 'DualPatchEmbed': DualPatchEmbed, 'PatchEmbed': PatchEmbed}
 

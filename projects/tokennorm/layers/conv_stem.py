@@ -6,9 +6,9 @@ from typing import Any
 from einops import rearrange
 from torch import Tensor, nn
 
+from tokennorm.layers.building import build_norm
 from tokennorm.layers.pad import pad_to_multiple
 from tokennorm.layers.patch_embed import check_sizes
-from tokennorm.registry.building import build_norm
 
 
 class ConvStem(nn.Module):

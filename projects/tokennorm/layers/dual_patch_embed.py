@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from tokennorm.layers.building import build_norm
 from tokennorm.layers.pad import pad_to_multiple
 from tokennorm.layers.patch_embed import check_sizes, windows_of
 from tokennorm.layers.patch_statistics import PatchStatistics, patches_of
-from tokennorm.registry.building import build_norm
 
 NORMS = ('dual', 'pre', 'post', 'post_pos_embed')
 

@@ -7,9 +7,9 @@ from typing import Any
 from einops import rearrange
 from torch import Tensor, nn
 
+from tokennorm.layers.building import build_norm
 from tokennorm.layers.pad import pad_to_multiple
 from tokennorm.layers.patch_statistics import PatchStatistics, patches_of
-from tokennorm.registry.building import build_norm
 
 
 def check_sizes(owner: str, **sizes: Any) -> None:

@@ -9,9 +9,9 @@ from einops.layers.torch import Rearrange
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
+from tokennorm.layers.building import build_norm
 from tokennorm.layers.patch_embed import check_sizes
 from tokennorm.registry import MODELS
-from tokennorm.registry.building import build_norm
 
 _LAST_OWN_LEVEL = 3  # stride 32; later levels are pooled from it
 

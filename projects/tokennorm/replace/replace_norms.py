@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tokennorm.base.messages import shorten
-from tokennorm.registry.building import build_norm
+from tokennorm.layers.building import build_norm
 from tokennorm.replace.grid_norm_adapter import Grid, GridNormAdapter, affine_of, shape_of
 from tokennorm.replace.grids import GridRecord
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from tokennorm.layers.building import build_norm
 from tokennorm.norms import DTN
-from tokennorm.registry.building import build_norm
 
 
 def test_build_norm_passes_heads_and_supported_options():
