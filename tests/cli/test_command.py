@@ -49,6 +49,18 @@ def test_an_interruption_ends_with_its_own_status_and_is_said_once(interrupt, mo
     assert capsys.readouterr().err.count('Interrupted.') == 1
 
 
+def test_an_interruption_that_another_error_hides_is_one():
+    def raises(argv):
+        try:
+            raise KeyboardInterrupt
+        except BaseException:
+            raise SyntaxError('Failed to format the config file')  # noqa: B904 - as mmengine does
+
+    with pytest.raises(SystemExit) as ends:
+        command(raises)([])
+    assert ends.value.code == 130
+
+
 def test_a_missing_package_is_one_line(monkeypatch):
     def imports(name):
         return command(own_code('import_module(name)', import_module=import_module, name=name))

@@ -92,3 +92,14 @@ for name, *words in (
         raise AssertionError(name)
 """
     subprocess.run([sys.executable, '-c', code.format(config=CONFIG)], check=True)
+
+
+def test_interruption_while_a_subcommand_is_imported_is_one_line(monkeypatch, capsys):
+    def interrupted(name):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr('tokennorm.cli.main.import_module', interrupted)
+    with pytest.raises(SystemExit) as ended:
+        main(['train'])
+    assert ended.value.code == 130
+    assert capsys.readouterr().err.splitlines() == ['', 'Interrupted.']

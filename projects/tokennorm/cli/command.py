@@ -157,15 +157,21 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
             line = _error_line(f'error: {_with_advice(error) or error}')
             raise SystemExit(1 if isinstance(error, BrokenPipeError) else line) from error
         except KeyboardInterrupt as interrupt:
-            if is_first_process():
-                say(f'\n{str(interrupt) or "Interrupted."}', file=sys.stderr)
-            raise SystemExit(INTERRUPTED) from None
+            _end_interrupted(interrupt)
         except Exception as error:
+            if isinstance(error.__context__, KeyboardInterrupt):  # mmengine's formatter of configs hides it
+                _end_interrupted(error.__context__)
             if text := _with_advice(error) or way_out(error):
                 _end_with_one_line(UserError(text), shows_traceback)
             _end_unexpectedly(error)
 
     return wrapped
+
+
+def _end_interrupted(interrupt: BaseException) -> NoReturn:
+    if is_first_process():
+        say(f'\n{str(interrupt) or "Interrupted."}', file=sys.stderr)
+    raise SystemExit(INTERRUPTED) from None
 
 
 def _end_unexpectedly(error: Exception) -> NoReturn:

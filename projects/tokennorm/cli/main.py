@@ -33,10 +33,17 @@ def main(argv: list[str] | None = None) -> None:
         _print_help(words)
     elif name in COMMANDS:
         sys.argv[0] = f'tokennorm {name}'  # the name of the program in --help and in usage errors
+        _import([name])
         import_module(f'tokennorm.cli.{name}').main(words[1:])
     else:
         meant = f' (did you mean {SYNONYMS[name]}?)' if name in SYNONYMS else did_you_mean(name, COMMANDS)
         raise SystemExit(f'error: no subcommand {name!r}{meant}. `tokennorm --help` lists them')
+
+
+@command
+def _import(argv: list[str]) -> None:
+    """Imports a subcommand, which takes seconds in which the user may press Ctrl+C."""
+    import_module(f'tokennorm.cli.{argv[0]}')
 
 
 @command

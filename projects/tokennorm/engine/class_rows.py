@@ -60,9 +60,9 @@ def _scores_of_objects(model: nn.Module) -> Iterator[str]:
 
     for name, head in model.named_modules():
         loss = getattr(head, 'loss_by_feat', None)
-        if getattr(loss, '__func__', None) is DeformableDETRHead.loss_by_feat and head.as_two_stage:
-            if not head.share_pred_layer:
-                yield f'{name}.cls_branches.{head.num_pred_layer - 1}.'
+        is_one = getattr(loss, '__func__', None) is DeformableDETRHead.loss_by_feat
+        if is_one and head.as_two_stage and not head.share_pred_layer:
+            yield f'{name}.cls_branches.{head.num_pred_layer - 1}.'
 
 
 def _with_one_class_more(model: Any, num_classes: int) -> nn.Module:
