@@ -166,7 +166,7 @@ def left_out(content: bytes) -> list[str]:
             file.seek(tags.next)
             tags.load(file)
             channels, ink, extra = (tags.get(key) for key in (277, 262, 338))  # 1 and 2 of 338 are transparency
-            colors = {2: 3, 5: 4, 6: 3, 8: 3}.get(ink, 1)  # of RGB, CMYK, YCbCr and Lab, or else of gray and a palette
+            colors = {2: 3, 5: 4, 6: 3, 8: 3}.get(ink or 1, 1)  # RGB, CMYK, YCbCr, Lab; else gray or a palette
             if (channels or 1) > colors + bool({1, 2} & {*(extra or ())}):
                 texts.append(f'{min(colors, 3)} of {channels} channels')
             if tags.next:
