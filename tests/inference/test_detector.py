@@ -54,6 +54,13 @@ def test_an_open_detector_is_shown_in_one_line(detector):
     assert str(detector.checkpoint) in repr(detector)
 
 
+def test_an_entry_that_nothing_reads_is_named(work_dir, tmp_path, capsys):
+    child = tmp_path / 'child.py'
+    child.write_text(f'_base_ = {CONFIG!r}\ntest_cfg = dict(score_thr=0.3)\nmy_gain = 3\n')
+    tokennorm.Detector(child, next(work_dir.glob('epoch_*.pth')), device='cpu')
+    assert f'warning: {child}: nothing reads my_gain [unread-entry]' in capsys.readouterr().out
+
+
 def test_the_test_data_may_be_a_concatenation(demo_data, work_dir, detector):
     path = next((demo_data / 'images' / 'val').iterdir())
     datasets = dict(_delete_=True, type='ConcatDataset', datasets=[detector.cfg.test_dataloader.dataset] * 2)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TRIVIAL = {'__main__', 'base/ranks', 'models/registered', 'version'}
+TRIVIAL = {'__main__', 'base/ranks', 'base/type_name', 'models/registered', 'version'}
 ELSEWHERE = {  # modules that are tested with others of their kind
     **dict.fromkeys(['checkpoints/swin', 'checkpoints/vit'], 'checkpoints/test_layouts'),
     **dict.fromkeys(['export/dense', 'export/nms'], 'export/test_detector'),

@@ -9,6 +9,8 @@ import tokennorm
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.trained import without_report  # noqa: F401 - a fixture
 from tests.rules.folders import boxes, coco
+from tokennorm.base.messages import UserError
+from tokennorm.engine import training
 from tokennorm.engine.training import plan_training
 from tokennorm.findings import Findings, Refusal, judging
 from tokennorm.plan.options import TrainOptions
@@ -109,3 +111,30 @@ def test_a_run_that_is_resumed_keeps_what_was_allowed(config, tmp_path, monkeypa
     with judging(Findings()), pytest.raises(Refusal) as refused:
         plan_training(options)
     assert [one.code for one in refused.value.findings] == ['bbox-as-corners']
+
+
+def test_data_is_read_once_and_as_the_run_in_the_default_directory_allows(tmp_path, monkeypatch):
+    """The data chooses the config, and with it the directory of the run to resume."""
+    monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'cache'))
+    monkeypatch.chdir(tmp_path)
+    reads, find_splits = [], training.find_splits
+    monkeypatch.setattr(training, 'find_splits', lambda path: reads.append(path) or find_splits(path))
+    (tmp_path / 'data').mkdir()
+    data = coco(boxes([60, 10, 70, 60], rest=[50, 20, 80, 60]))(tmp_path / 'data')
+
+    def plan_with(allow_of_masks):
+        for name, allow in (('retinanet', ['bbox-as-corners']), ('mask-rcnn', allow_of_masks)):
+            run = tmp_path / 'work_dirs' / f'{name}_pvt-mini_fpn'
+            run.mkdir(parents=True, exist_ok=True)
+            (run / 'epoch_1.pth').touch()
+            (run / 'written.py').write_text(f"work_dir = '{run}'\nallow = {allow}")
+        with judging(Findings()):
+            plan, _ = plan_training(TrainOptions(data=data, init='none', model='mini', norm='ln', resume=True))
+        return plan.cfg
+
+    cfg = plan_with(['bbox-as-corners'])
+    assert (cfg.work_dir, cfg.allow) == ('work_dirs/retinanet_pvt-mini_fpn', ['bbox-as-corners'])
+    assert len(reads) == 1
+    with pytest.raises(UserError, match=r'mask-rcnn_pvt-mini_fpn, .* allow different rules; name .* --out'):
+        plan_with([])
+    assert len(reads) == 1

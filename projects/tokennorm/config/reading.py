@@ -57,7 +57,7 @@ def unused_variables(path: str | Path) -> list[str]:
     """Returns the names that a config with a base sets and does not use, such as a pipeline that the base has used."""
     try:
         tree = ast.parse(Path(path).read_bytes())
-    except SyntaxError:  # YAML
+    except (OSError, SyntaxError):  # of a text that was never in this file, or YAML
         return []
     given = [part.id for node in tree.body for part in getattr(node, 'targets', ()) if isinstance(part, ast.Name)]
     used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
-from tokennorm.registry import type_name
+from tokennorm.base.type_name import type_name
 
 
 def is_classifier(cfg: Mapping[str, Any]) -> bool:

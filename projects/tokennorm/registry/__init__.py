@@ -10,15 +10,10 @@ from typing import Any
 
 from mmengine import registry as upstream
 
+from tokennorm.base.type_name import type_name as type_name
 from tokennorm.registry.compat import make_mmengine_find_configs
 
 make_mmengine_find_configs()
-
-
-def type_name(cfg: Mapping[str, Any]) -> str:
-    """Returns the name of a config's `type`, without its scope. Configs in pure Python have the class itself."""
-    name_or_class = cfg.get('type')
-    return getattr(name_or_class, '__name__', None) or str(name_or_class).rpartition('.')[2]
 
 
 def arguments_of(cfg: Mapping[str, Any], scope: str | None, *registries: Any) -> dict[str, Any]:

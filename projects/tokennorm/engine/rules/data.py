@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.base.messages import shorten
+from tokennorm.base.type_name import type_name
+from tokennorm.config.tree import evaluators, innermost_datasets
 from tokennorm.datasets.coco.folder import read_coco_file
 from tokennorm.datasets.coco.rules import NO_OBJECTS
 from tokennorm.datasets.finding import UNREADABLE_DATA
@@ -33,9 +35,6 @@ def unread_entry(built: Built) -> Lines:
           'iterations.',
       do='Name the data in the config, and train it as it is: python tools/train.py CONFIG')  # fmt: skip
 def outside_recipe(built: Built) -> Lines:
-    from tokennorm.config.tree import innermost_datasets
-    from tokennorm.registry import type_name
-
     model, loader = built.cfg['model'], built.cfg.get('train_dataloader')
     datasets = innermost_datasets(loader['dataset']) if loader else ()
     reasons = {
@@ -49,8 +48,6 @@ def outside_recipe(built: Built) -> Lines:
 
 def annotation_files(cfg: Mapping[str, Any], splits: Sequence[str]) -> Iterator[tuple[str, Mapping[str, Any], Path]]:
     """Yields the loader, the config and the annotation file, or else the folder, of each dataset on this machine."""
-    from tokennorm.config.tree import innermost_datasets
-
     for split in splits:
         loader = cfg.get(f'{split}_dataloader')
         for dataset in innermost_datasets(loader['dataset']) if loader else ():
@@ -62,8 +59,6 @@ def annotation_files(cfg: Mapping[str, Any], splits: Sequence[str]) -> Iterator[
 def _coco_class(dataset: Mapping[str, Any]) -> Any:
     from mmdet.datasets import CocoDataset
     from mmdet.registry import DATASETS
-
-    from tokennorm.registry import type_name
 
     cls = DATASETS.module_dict.get(type_name(dataset))
     return cls if cls is not None and issubclass(cls, CocoDataset) else None
@@ -169,8 +164,6 @@ def class_numbers(built: Built) -> Lines:
 
 def _images(dataset: Any) -> list[tuple[Any, str]]:
     """Returns the id and the file name of each image of a dataset; none where it has no ids."""
-    from tokennorm.config.tree import innermost_datasets
-
     parts = [part for part in innermost_datasets(dataset) if hasattr(part, 'get_data_info')]
     parts = [part for part in parts if getattr(part, '_fully_initialized', True)]  # mmengine's, of one that was read
     infos = (part.get_data_info(i) for part in parts for i in range(len(part)))
@@ -181,8 +174,6 @@ def _images(dataset: Any) -> list[tuple[Any, str]]:
       on='built', about='config', why='AP would be that of other objects.',
       do='Set ann_file of both to the same file')  # fmt: skip
 def evaluator_images(built: Built) -> Lines:
-    from tokennorm.config.tree import evaluators
-
     for split, dataset in built.data.items():
         metrics = zip_longest(built.metrics.get(split, ()), evaluators(built.cfg, split), fillvalue={})
         for metric, given in metrics:  # mmdet's do not keep the name of their file
@@ -199,8 +190,6 @@ def evaluator_images(built: Built) -> Lines:
 
 @NO_OBJECTS.judged(on='samples')
 def sampled_objects(built: Built) -> Lines:
-    from tokennorm.config.tree import innermost_datasets
-
     parts = list(innermost_datasets(built.data['train']))
     has_infos = all(hasattr(part, 'get_data_info') and 0 < len(part) <= MOST_LOOKED_AT for part in parts)
     is_whole = sum(map(len, parts)) <= len(built.data['train'])
@@ -215,7 +204,6 @@ def sampled_objects(built: Built) -> Lines:
       do='Set them with --cfg-options, or choose another --image-size')  # fmt: skip
 def lost_objects(built: Built) -> Lines:
     """An augmentation whose sizes do not fit each other, such as a border wider than the mosaic that it cuts."""
-    from tokennorm.config.tree import innermost_datasets
     from tokennorm.engine.resume.random_state import preserved_generators
 
     dataset = built.data['train']

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from tokennorm.base.messages import shorten
+from tokennorm.config.tree import walk
 from tokennorm.engine.rules.built import Built, Lines
 from tokennorm.findings import Rule, rule
 
@@ -140,8 +141,6 @@ def random_backbone(built: Built) -> Lines:
       why='Configs for deployment drop low scores; AP is then too low.',
       do='Lower score_thr to 0.05 or less')  # fmt: skip
 def low_scores(built: Built) -> Lines:
-    from tokennorm.config.tree import walk
-
     parts = walk(getattr(built.model, 'test_cfg', None), 'model.test_cfg')
     values = {f'{name}.score_thr': part.get('score_thr') for name, part in parts if 'rcnn' not in part}
     high = [f'{name}={value}' for name, value in values.items() if isinstance(value, float) and value > MOST_LOST]

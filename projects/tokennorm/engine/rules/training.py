@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tokennorm.base.messages import did_you_mean
+from tokennorm.base.type_name import type_name
 from tokennorm.config.noting import Noting
 from tokennorm.engine.rules.built import Built, Lines
 from tokennorm.findings import rule
@@ -82,7 +83,6 @@ def _known_metrics(built: Built) -> list[str]:
     from mmengine.runner import ValLoop
 
     from tokennorm.checkpoints.reading import common_meta
-    from tokennorm.registry import type_name
 
     loop, meta = built.loops.get('val'), common_meta(getattr(built.data.get('val'), 'metainfo', None))
     names = [_names(metric, meta.get('classes') or ()) for metric in built.metrics.get('val', ())]
@@ -94,8 +94,6 @@ def _known_metrics(built: Built) -> list[str]:
 
 def _watched(built: Built) -> Iterator[tuple[str, str]]:
     """Yields what reads a metric, and its name."""
-    from tokennorm.registry import type_name
-
     for hook in built.hooks:
         for name in [*(getattr(hook, 'key_indicators', None) or ()), getattr(hook, 'monitor', None)]:
             if isinstance(name, str) and name != 'auto':
