@@ -39,6 +39,7 @@ def _child(parent: Any, name: str, *modules: str) -> Any:
 
 _OF_MODELS = ('registered', 'necks', 'data_preprocessors', 'masked_detectors')
 MODELS = _child(upstream.MODELS, 'model', 'backbones', *(f'models.{name}' for name in _OF_MODELS))
+TASK_UTILS = _child(upstream.TASK_UTILS, 'task util', 'models.overlaps')
 DATASETS = _child(upstream.DATASETS, 'dataset', 'datasets.coco.dataset')
 _HOOKS = ('checkpoint', 'cpu_speed', 'data_errors', 'non_finite', 'progress', 'summary', 'train_batches')
 HOOKS = _child(upstream.HOOKS, 'hook', *(f'engine.hooks.{name}' for name in _HOOKS), 'report.hook')

@@ -1,6 +1,9 @@
 """Training on a CPU with other arithmetic for some modules: the same outputs, gradients, steps and names."""
 
 import copy
+import platform
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -279,3 +282,30 @@ def test_depthwise_convolution_with_the_padding_of_tensorflow(size, stride):
         found.append([out, *torch.autograd.grad(out.square().sum(), [x, conv.weight, conv.bias])])
     assert found[1][0].grad_fn.name() == '_DepthwiseBackward'
     torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-5)
+
+
+FAULTS = """
+import resource
+import torch
+from tokennorm.engine.hooks.cpu_speed import keep_freed_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(8):
+        torch.ones(12_000_000)  # 48 MB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+usual = faults()
+undo = keep_freed_memory()
+faults()
+kept = faults()
+undo()
+print(usual, kept, faults())
+"""
+
+
+@pytest.mark.skipif(sys.platform != 'linux' or platform.libc_ver()[0] != 'glibc', reason='glibc only')
+def test_freed_memory_is_used_again_without_page_faults():
+    output = subprocess.run([sys.executable, '-c', FAULTS], capture_output=True, text=True, check=True).stdout
+    usual, kept, after = map(int, output.split())
+    assert kept < 50 < min(usual, after)
