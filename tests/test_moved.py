@@ -36,7 +36,7 @@ MOVED = {
         ('compat', 'registry.compat', 'make_mmengine_read_with'),
         ('detectors', 'models.masked_detectors', 'RetinaNet'),
         ('optim', 'models.layer_decay', 'LayerDecayOptimWrapperConstructor'),
-        ('published', 'checkpoints.published', 'PUBLISHED'),
+        ('published', 'base.published', 'PUBLISHED'),
     ]},
     **{old: f'{new}.{old.rpartition(".")[2]}' for old, new in NAMES.items()},
 }  # fmt: skip

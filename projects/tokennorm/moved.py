@@ -17,7 +17,7 @@ MODULES = {  # below `tokennorm`: the former and the present place
     'compat': 'registry.compat',
     'detectors': 'models.masked_detectors',
     'optim': 'models.layer_decay',
-    'published': 'checkpoints.published',
+    'published': 'base.published',
     'config.image_size': 'plan.image_size',
     'datasets.anchor_fit': 'plan.anchor_fit',
     'inference.opening': 'commands.detector',

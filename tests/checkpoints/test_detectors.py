@@ -14,8 +14,8 @@ import tokennorm
 from tests.helpers.cases import fast_first
 from tests.helpers.configs import build_model
 from tests.helpers.weights import randomize
+from tokennorm.base.published import PUBLISHED
 from tokennorm.checkpoints import Checkpoint, CheckpointError, convert_detector
-from tokennorm.checkpoints.published import PUBLISHED
 from tokennorm.config.paths import config
 
 # TokenNorm's config and a shallow `arch` for it, mmdet's config and arguments for the same depth.

@@ -12,7 +12,7 @@ from tests.helpers.cases import slow
 from tests.helpers.commands import as_dict
 from tests.helpers.trained import CONFIG, few
 from tokennorm.base.messages import UserError
-from tokennorm.checkpoints.published import PUBLISHED
+from tokennorm.base.published import PUBLISHED
 from tokennorm.checkpoints.reading import read_checkpoint
 from tokennorm.commands.train import train
 from tokennorm.config.paths import config as config_path

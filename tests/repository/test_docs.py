@@ -17,7 +17,7 @@ from mmengine import Config, DefaultScope
 from mmengine.registry import MODELS
 
 import tokennorm
-from tokennorm.checkpoints.published import PUBLISHED
+from tokennorm.base.published import PUBLISHED
 from tokennorm.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ import torch
 
 from tokennorm.base.files import in_home
 from tokennorm.base.messages import UserError, did_you_mean
-from tokennorm.checkpoints.published import PUBLISHED
+from tokennorm.base.published import PUBLISHED
 
 SAFETENSORS = '.safetensors'  # a format that cannot hold code
 NOTE = 'last_checkpoint'  # mmengine writes the latest checkpoint's path into it

@@ -12,7 +12,7 @@ from fnmatch import fnmatch
 
 from tokennorm.base.console import say
 from tokennorm.base.messages import did_you_mean
-from tokennorm.checkpoints.published import published_detector
+from tokennorm.base.published import published_detector
 from tokennorm.cli.command import Parser, add_json, command, print_json
 from tokennorm.config.paths import CONFIGS, config_files
 

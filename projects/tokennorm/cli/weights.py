@@ -9,7 +9,7 @@ examples:
 from dataclasses import asdict
 
 from tokennorm.base.console import say
-from tokennorm.checkpoints.published import PUBLISHED
+from tokennorm.base.published import PUBLISHED
 from tokennorm.cli.command import Parser, add_json, command, print_json
 from tokennorm.cli.configs import aligned
 

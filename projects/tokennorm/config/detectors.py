@@ -7,7 +7,7 @@ from typing import Any
 
 from tokennorm.base.files import in_home
 from tokennorm.base.messages import UserError, did_you_mean
-from tokennorm.checkpoints.published import PUBLISHED
+from tokennorm.base.published import PUBLISHED
 
 LOCK = '.training.lock'
 OF_RUNS = ('last_checkpoint', LOCK)  # files that a training run leaves in its directory

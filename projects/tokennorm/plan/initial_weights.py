@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tokennorm.base.messages import UserError
+from tokennorm.base.published import published_detector
 from tokennorm.checkpoints.finding import PACKAGED
-from tokennorm.checkpoints.published import published_detector
 from tokennorm.checkpoints.reading import Checkpoint, describe_entries
 from tokennorm.config.tree import walk
 from tokennorm.plan.changes import Plan

@@ -7,7 +7,7 @@ import mmdet
 import pytest
 import yaml
 
-from tokennorm.checkpoints.published import PUBLISHED, published_detector
+from tokennorm.base.published import PUBLISHED, published_detector
 from tokennorm.config.paths import config
 
 CONFIGS = Path(mmdet.__file__).parent / '.mim' / 'configs'
