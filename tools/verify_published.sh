@@ -9,7 +9,7 @@ set -euo pipefail
 name=${1:?name of a published detector; tokennorm weights lists them}
 coco=$(realpath "${2:-data/coco}")
 out=work_dirs/verify_$name
-config=$(python -c "import sys; from tokennorm.checkpoints.published import PUBLISHED; print(PUBLISHED[sys.argv[1]].config)" "$name")
+config=$(python -c "import sys; from tokennorm.base.published import PUBLISHED; print(PUBLISHED[sys.argv[1]].config)" "$name")
 python tools/test.py "$config" "$name" --work-dir "$out" --cfg-options \
     test_dataloader.dataset.data_root="$coco/" test_evaluator.ann_file="$coco/annotations/instances_val2017.json"
 python - "$name" "$out" <<'PYTHON'
@@ -17,7 +17,7 @@ import json
 import sys
 from pathlib import Path
 
-from tokennorm.checkpoints.published import PUBLISHED
+from tokennorm.base.published import PUBLISHED
 
 stated = PUBLISHED[sys.argv[1]].box_ap
 metrics = max(Path(sys.argv[2]).glob('*/*.json'), key=lambda path: path.stat().st_mtime)

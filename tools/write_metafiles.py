@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from tokennorm.checkpoints.published import published_detector
+from tokennorm.base.published import published_detector
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / 'configs' / 'results.yml'

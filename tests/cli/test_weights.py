@@ -1,6 +1,6 @@
 """`tokennorm weights`."""
 
-from tokennorm.checkpoints.published import PUBLISHED
+from tokennorm.base.published import PUBLISHED
 from tokennorm.cli.main import main
 
 

@@ -136,7 +136,7 @@ LINES_OF_P = re.findall(r'^\| ([^|]*) \| `(optim_wrapper[^`]*)` \|', PAGE, re.M)
     ('config', 'line', 'decay', 'rate'),
     [
         ('pvt-tiny-dtn_8xb128_in1k.py', LINES_OF_P[0][1], 0.05, 1e-3),
-        ('vit-small-star-dtn_8xb128_in1k.py', LINES_OF_P[1][1], 0.05, 1e-4),
+        slow('vit-small-star-dtn_8xb128_in1k.py', LINES_OF_P[1][1], 0.05, 1e-4),
         ('vit-small-star-dtn_8xb128-release_in1k.py', '', 0.05, 1e-3),
     ],
 )
@@ -164,7 +164,7 @@ def test_the_recipe_of_the_authors_code():
     ('config', 'line'),
     [
         ('vit-small-dtn_8xb128_in1k.py', next(SMALL_STAR + line for _, line in DTN_TABLE if 'eq6' in line)),
-        ('pvt-tiny-dtn_8xb128_in1k.py', next(line for _, line in PVT_TABLE if 'eq6' in line)),
+        slow('pvt-tiny-dtn_8xb128_in1k.py', next(line for _, line in PVT_TABLE if 'eq6' in line)),
         ('vit-small-dtn_8xb128_in1k.py', 'model.backbone.token_norm_cfg.type=DTN'),
     ],
 )
