@@ -5,7 +5,6 @@ from itertools import product
 import pytest
 
 from tokennorm import backbones
-from tokennorm.layers import build_stem
 from tokennorm.layers.building import build_norm
 
 STAGES = dict(embed_dims=(8, 16), depths=(1, 1), num_heads=(1, 2), mlp_ratios=(1, 1))
@@ -99,14 +98,6 @@ def test_heads_that_do_not_divide_the_channels():
         build_norm(dict(type='DTN', num_heads=(1, 2)), 8)
     with pytest.raises(ValueError, match='at least 2'):  # an unbiased variance
         build_norm(dict(type='DTN', form='published'), 1)
-
-
-def test_a_stem_is_as_the_backbone_has_it():
-    with pytest.raises(ValueError, match='stem_cfg: embed_dims=7 must be 8, as the backbone has it'):
-        backbones.PVT(ARCHS['PVT'], stem_cfg=dict(type='DualPatchEmbed', embed_dims=7))
-    with pytest.raises(ValueError, match='stem_cfg: LayerNorm is not a patch embedding'):
-        build_stem(dict(type='LN'))
-    backbones.PVTv2(ARCHS['PVTv2'], stem_cfg=dict(type='DualPatchEmbed', kernel_size=None))
 
 
 @pytest.mark.parametrize('mistake', [dict(out_indices=[9]), dict(out_indices=3), dict(timm_args=dict(foo=1))])

@@ -91,7 +91,7 @@ def test_image_files(data, many, monkeypatch):
 
 
 @pytest.mark.parametrize('kind', ['JPEG', 'PNG', 'WEBP', 'TIFF'])
-@pytest.mark.parametrize('orientation', [1, 3, 6])
+@pytest.mark.parametrize('orientation', [1, 3, 4, 5, 6, 8])
 def test_sizes_are_those_that_training_reads(tmp_path, kind, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation

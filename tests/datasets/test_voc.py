@@ -16,7 +16,10 @@ from tokennorm.findings import Refusal
 CVAT = """<annotations><meta><task><labels><label><name>cat</name></label></labels></task></meta>
 {}</annotations>"""
 
-
+BOX = (
+    '<annotation><object><name>star</name><bndbox><xmin>{}</xmin><ymin>{}</ymin><xmax>{}</xmax><ymax>{}</ymax>'
+    '</bndbox></object></annotation>'
+)
 VOCS = {
     'cut off': ('<annotation><object>', 'cannot be read as XML'),
     'no box': ('<annotation><object><name>star</name></object></annotation>', "an object 'star' has 0 bndbox, not 1"),
@@ -24,6 +27,8 @@ VOCS = {
         '<annotation><object><name>star</name><bndbox><xmin>a</xmin></bndbox></object></annotation>',
         "bndbox.xmin='a' is not a number",
     ),
+    'right to left': (BOX.format(9, 1, 8, 5), 'a bndbox ends before it begins: 9, 1, 8, 5'),
+    'upside down': (BOX.format(1, 9, 5, 8), 'a bndbox ends before it begins: 1, 9, 5, 8'),
 }
 
 

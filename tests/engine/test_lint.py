@@ -115,6 +115,7 @@ def test_the_command_prints_findings_and_fails_on_errors(write, capfd):
         ('.', False),
         ('no_such_folder', False),
         ('no_such_folder/data.yaml', False),
+        ('shapes::v2/no_such_file.json', False),  # a name of a package has no suffix
     ],
 )
 def test_a_config_is_told_from_data(name, is_one):

@@ -75,11 +75,13 @@ def test_what_is_built_has_nothing_that_upstream_libraries_refuse(tmp_path):
     hooks = dict(logger=None, cpu_speed=None, non_finite=dict(type='tokennorm.NonFiniteHook'))
     model = dict(num_queries=10, bbox_head=dict(num_classes=2), test_cfg=dict(max_per_img=100))
     cfg = Config(dict(model=model, train_dataloader=loader, default_hooks=hooks, work_dir=str(tmp_path)))
+    cfg.visualizer = dict(type='Visualizer', name='visualizer')
     before = cfg.to_dict()
     built = as_built(cfg, training=False)
     assert built.train_dataloader == dict(num_workers=0, persistent_workers=False)
     assert built.model.test_cfg.max_per_img == 10
     assert list(built.default_hooks) == ['logger', 'non_finite']  # mmengine knows its own ones
+    assert built.visualizer == dict(type='Visualizer')  # one of that name may be an earlier run's in this process
     assert cfg.to_dict() == before
 
 

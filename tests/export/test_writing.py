@@ -22,6 +22,7 @@ from tokennorm.export.writing import (
     describe,
     export_detector,
     how_to_use,
+    resize_rule,
     trace,
     write_openvino,
 )
@@ -118,6 +119,17 @@ def test_a_file_says_that_normalization_is_inside(exported):
     size = 'to the largest size within 96 x 64 or 64 x 96 pixels (bilinear).'
     assert lines[0].endswith(f'RGB, 0 to 255, each image resized in proportion, {size}')
     assert lines[-1] == 'labels: index into the 3 names of tokennorm.classes in the metadata, whose values are JSON.'
+
+
+def test_a_file_has_one_rule_of_resizing():
+    cfg = config()
+    steps = cfg.test_dataloader.dataset.pipeline
+    assert resize_rule(cfg) == dict(scale=[96, 64], keep_ratio=True)
+    resize = steps.pop(1)
+    assert resize_rule(cfg) is None
+    steps[1:1] = [resize, dict(type='Resize', scale=(48, 32))]
+    with pytest.raises(UserError, match='the test pipeline has Resize, .*; supported is one Resize'):
+        resize_rule(cfg)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,13 @@ def test_a_code_that_exists_is_refused():
     assert RULES['no-mask'].summary == 'annotations without a segmentation'
 
 
+def test_a_note_stays_a_note_with_strict():
+    with judging(Findings(strict=True)) as found:
+        assert reports('oversampled-image')
+    assert [one.severity for one in found] == ['note']
+    found.stop()
+
+
 def test_lines_have_place_items_and_code():
     with judging(Findings()) as found:
         reports('bbox-as-corners', 'train', items=['a', 'b'])

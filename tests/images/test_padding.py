@@ -12,7 +12,7 @@ from tests.helpers.pvt import ARCH
 from tests.helpers.weights import randomize
 from tokennorm.backbones import PVT, PVTv2, Swin, ViT
 from tokennorm.images import padding
-from tokennorm.images.padding import image_sizes_of, note_image_sizes, valid_tokens
+from tokennorm.images.padding import ImageArea, image_sizes_of, note_image_sizes, valid_tokens
 
 SIZES = [(96, 64), (64, 128)]  # multiples of 32, so that every stage has whole cells alone as well
 
@@ -169,3 +169,18 @@ def test_lost_image_sizes_are_reported_once(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter('error')
         assert valid_tokens(padded().clone(), 4) is None, 'once per process'
+
+
+def test_an_exported_graph_is_not_fixed_to_a_batch_without_padding():
+    """Not even where the example notes the sizes as numbers, which need no masks."""
+
+    class Masked(nn.Module):
+        def forward(self, images, sizes):
+            area = ImageArea(32)
+            sizes.pairs, images.image_sizes = [(64, 96)], sizes
+            area.start(self, (images,))
+            return area.masked(images)
+
+    images, sizes = torch.ones(1, 3, 64, 96), torch.tensor([[64, 96]])
+    program = torch.export.export(Masked(), (images, sizes), strict=False).module()
+    assert program(images, torch.tensor([[32, 96]])).sum() == 3 * 32 * 96

@@ -56,6 +56,7 @@ FORMATS = {  # image, format, BGR at the corner and at the opposite one
     '16 bits': (Image.fromarray(DEPTH * 16), 'TIFF', (249,) * 3, (62,) * 3),
     'float of 1': (Image.fromarray(DEPTH / np.float32(4000)), 'TIFF', (255,) * 3, (63,) * 3),
     'float above 1': (Image.fromarray(DEPTH / np.float32(3900)), 'TIFF', (255,) * 3, (65,) * 3),
+    'float of 2': (Image.fromarray(DEPTH / np.float32(2000)), 'TIFF', (255,) * 3, (126,) * 3),
     'float of 10': (Image.fromarray(DEPTH / np.float32(400)), 'TIFF', (10,) * 3, (2,) * 3),
     'float of 255': (Image.fromarray(DEPTH / np.float32(20)), 'TIFF', (200,) * 3, (50,) * 3),
     'negative float': (Image.fromarray(DEPTH.astype(np.float32) / 2000 - 1), 'TIFF', (255,) * 3, (63,) * 3),

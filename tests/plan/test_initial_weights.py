@@ -62,6 +62,12 @@ def test_own_data_starts_from_the_coco_detector():
     assert cfg.load_from in line
 
 
+def test_own_data_keeps_the_weights_that_a_config_loads():
+    cfg = read('retinanet_pvt-t_fpn_1x_coco', load_from='mine.pth')
+    assert use_initial_weights(cfg, None, own_data=True) == []
+    assert cfg.load_from == 'mine.pth'
+
+
 def test_own_data_otherwise_starts_from_the_backbone():
     cfg = read('retinanet_pvt-t-dtn_fpn_1x_coco')
     backbone = cfg.model.backbone.init_cfg.checkpoint

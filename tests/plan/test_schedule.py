@@ -143,7 +143,7 @@ def test_schedules_of_all_configs_end_with_training(path):
     assert schedule_end(cfg.param_scheduler, 10**4) == cfg.train_cfg.max_epochs * 10**4
 
 
-@pytest.mark.parametrize(('optimizer', 'power'), [('SGD', 1), ('AdamW', 0.5), ('Adam', 0.5)])
+@pytest.mark.parametrize(('optimizer', 'power'), [('SGD', 1), ('ASGD', 1), ('AdamW', 0.5), ('Adam', 0.5)])
 def test_the_learning_rate_follows_the_batch(optimizer, power):
     lr, reason = scaled_lr(0.01, optimizer, base_batch=16, total_batch=2)
     assert lr == pytest.approx(0.01 * (1 / 8) ** power)
