@@ -19,6 +19,10 @@ from tokennorm.ops.moments import tokens_inside
 
 BASES = dict(Derf=norms.DynamicTanh, IN=nn.InstanceNorm2d, GN=nn.GroupNorm)
 ACROSS_TOKENS = ['DTN', 'LocalLayerNorm', 'BN', 'IN', 'GN', 'SN', 'PowerNorm', 'PRepBN']
+BASE = (
+    'derive its class from TokenNorm (statistics within a token), or from GridNorm and then a norm of torch (across '
+    'tokens), both of norms/layer_norm.py, and write `_normalize`, as docs/guides/add_normalizer.md shows'
+)
 RUNNING = ['BN', 'SyncBN', 'SN', 'PowerNorm', 'PRepBN']
 of_every_norm = pytest.mark.parametrize('name', NORMS)
 
@@ -30,12 +34,13 @@ def statistics_of(model):
 @of_every_norm
 def test_its_name_builds_it_with_channels_last(name):
     norm = build_norm(cfg_of(name), 8, 2)
-    assert type(norm) is NORMS[name]
-    assert type(norm).__module__ == f'tokennorm.norms.{type(norm).__module__.rpartition(".")[2]}'
-    assert {cls.__name__ for cls in norms.NORMS.values()} == {cls.__name__ for cls in NORMS.values()}
+    assert type(norm) is NORMS[name], f'{name} is another class in a registry: rename it'
+    module = type(norm).__module__
+    assert module == f'tokennorm.norms.{module.rpartition(".")[2]}', f'{name}: move it from {module} to a file in norms/'
     x = torch.randn(2, 3, 5, 8)
-    assert norm(x).shape == norm(x, torch.tensor([[3, 5], [2, 2]])).shape == x.shape
-    assert norm(x).is_contiguous()
+    shapes = {norm(x).shape, norm(x, torch.tensor([[3, 5], [2, 2]])).shape}
+    assert shapes == {x.shape}, f'{name} must keep the shape (B, H, W, C), with and without `valid`: {BASE}'
+    assert norm(x).is_contiguous(), f'{name} must return a contiguous tensor: {BASE}'
 
 
 @of_every_norm
@@ -45,12 +50,15 @@ def test_torchs_own_class_holds_its_parameters(name):
         assert isinstance(norm.bn, _BatchNorm)
         assert list(norm.parameters(recurse=False)) == []
     else:
-        assert isinstance(norm, BASES.get(name, nn.LayerNorm))
-        assert {type(p) for p in norm.parameters()} == {nn.Parameter}
+        base = BASES.get(name, nn.LayerNorm)
+        why = f'so that mmdet and timm know it as a norm: {BASE}; a norm of torch other than LayerNorm goes into BASES here'
+        assert isinstance(norm, base), f'{name} must be a {base.__name__}, {why}'
+        assert {type(p) for p in norm.parameters()} == {nn.Parameter}, f'{name}: add parameters by `_add_parameter`'
     cfg = dict(optimizer=dict(type='SGD', lr=1, weight_decay=1), paramwise_cfg=dict(norm_decay_mult=0))
     groups = build_optim_wrapper(nn.Sequential(norm, nn.Linear(8, 8)), cfg).optimizer.param_groups
     decayed = [p for group in groups for p in group['params'] if group['weight_decay'] > 0]
-    assert [tuple(p.shape) for p in decayed] == [(8, 8), (8,)]
+    shapes = [tuple(p.shape) for p in decayed]
+    assert shapes == [(8, 8), (8,)], f'norm_decay_mult=0 must reach all parameters of {name}, in the norm itself: {BASE}'
 
 
 @pytest.mark.parametrize('name', [name for name in NORMS if name != 'DTN'])
@@ -60,7 +68,7 @@ def test_statistics_are_float32_and_the_output_is_as_the_input(name, dtype):
     x = (20 + torch.randn(2, 16, 16, 8)).to(dtype)  # squares that sum up to more than float16 holds
     with torch.autocast('cpu', dtype=dtype):
         y = norm(x)
-    assert y.dtype == dtype
+    assert y.dtype == dtype, f'{name} must return the dtype of its input, also under autocast: {BASE}'
     assert_near('y', y, build_norm(cfg_of(name), 8)(x.float()), dtype=dtype)
 
 
@@ -74,7 +82,7 @@ def test_a_norm_of_half_precision_takes_such_tokens(name, dtype):
         for training in (True, False):
             like.load_state_dict(norm.state_dict())  # running statistics are rounded too
             y, expected = norm.train(training)(x, valid), like.train(training)(x.float(), valid)
-            assert y.dtype == dtype
+            assert y.dtype == dtype, f'{name} must return the dtype of its input, also in half precision: {BASE}'
             assert_near(f'training={training}, valid={valid}', y, expected, dtype=dtype)
 
 
@@ -170,7 +178,7 @@ def test_backbones_run_with_it_everywhere(cls, name):
     sum((out * torch.randn_like(out)).sum() for out in outs).backward()
     assert all(out.isfinite().all() for out in outs)
     for key, p in model.named_parameters():
-        assert p.grad is not None, key
+        assert p.grad is not None, f'{key} is not in the formula of {name}'
         assert p.grad.isfinite().all(), key
         if name == 'SeeDNorm' and key.endswith('alpha'):
             continue  # beta is 0 at first

@@ -4,10 +4,13 @@ import argparse
 import ast
 import configparser
 import importlib
+import pkgutil
 import re
 import runpy
 import shlex
 import sys
+from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -17,8 +20,10 @@ from mmengine import Config, DefaultScope
 from mmengine.registry import MODELS
 
 import tokennorm
+from tokennorm import norms
 from tokennorm.base.published import PUBLISHED
 from tokennorm.cli.main import COMMANDS, main
+from tokennorm.plan.options import TrainOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ['README.md', 'CONTRIBUTING.md', 'AGENTS.md', 'llms.txt']
@@ -130,17 +135,44 @@ def test_links_paths_and_names_exist(page):
 
 
 def exists(name):
-    """Whether `tokennorm.NAME` is a module, a name in a module, or a registered type."""
-    module, _, last = name.rpartition('.')
-    try:
-        if hasattr(importlib.import_module(f'tokennorm.{module}' if module else 'tokennorm'), last):
-            return True
-    except ImportError:
-        pass
+    """Whether `tokennorm.NAME` is a module, a name in a module or class, or a registered type."""
+    with suppress(ImportError, AttributeError):
+        pkgutil.resolve_name(f'tokennorm.{name}')
+        return True
     from tokennorm import registry
 
     kinds = [value for value in vars(registry).values() if hasattr(value, 'module_dict') and value.scope == 'tokennorm']
     return any(kind.get(f'tokennorm.{name}') is not None for kind in kinds)
+
+
+@pytest.mark.parametrize('page', ['docs/project/architecture.md', 'CONTRIBUTING.md', 'AGENTS.md'])
+def test_names_of_the_code_exist(page):
+    """Names `room.module.name` and paths `room/module.py`, from the folder of the package on."""
+    text, package = (ROOT / page).read_text(), ROOT / 'projects' / 'tokennorm'
+    rooms = '|'.join(path.parent.name for path in package.glob('*/__init__.py'))
+    names = re.findall(rf'`((?:{rooms})(?:\.\w+)+)', text)
+    paths = re.findall(rf'`(?:tokennorm/)?((?:{rooms})/[\w/]*(?:\.py)?)`', text)
+    gone = [name for name in names if not exists(name)] + [path for path in paths if not (package / path).exists()]
+    assert gone == [], f'{page} names what does not exist in projects/tokennorm: write the new name there'
+
+
+def test_every_norm_is_documented():
+    rows = '\n'.join(re.findall(r'^\| (`.*?) \|', (ROOT / 'docs/concepts/normalizers.md').read_text(), re.MULTILINE))
+    (members,) = re.findall(r'automodule:: tokennorm\.norms\n   :members: (.*)', (ROOT / 'docs/reference/api.md').read_text())
+    names = {cls: {name for name, other in norms.NORMS.items() if other is cls} for cls in norms.NORMS.values()}
+    missing = [cls.__name__ for cls, of_cls in names.items() if not any(f'`{name}`' in rows for name in of_cls)]
+    assert missing == [], 'docs/concepts/normalizers.md: each needs a row in the table'
+    missing = {cls.__name__ for cls in names} - {*members.split(', ')}
+    assert missing == set(), 'docs/reference/api.md, Normalizers: add each to `:members:`'
+
+
+def test_every_option_of_training_is_documented():
+    """With what it is for, by a person: a page that is made of `--help` lists all and does not count."""
+    pages = [page for page in PAGES if page.startswith('docs/') and not page.endswith('changelog.md')]
+    text = '\n'.join((ROOT / page).read_text() for page in pages)
+    options = [f'--{one.name.replace("_", "-")}' for one in fields(TrainOptions) if one.name != 'config']
+    missing = [option for option in options if not re.search(rf'(?<![\w-]){option}(?![\w-])', text)]
+    assert missing == [], 'add each to a page, such as the table of options in docs/get_started/train.md'
 
 
 def literals():
