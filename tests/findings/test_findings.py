@@ -2,6 +2,7 @@
 
 import pytest
 
+import tokennorm.engine.rules  # noqa: F401 - registers the rules of all rooms
 from tokennorm.base.messages import UserError
 from tokennorm.findings import RULES, Findings, Refusal, Rule, current, judging
 
