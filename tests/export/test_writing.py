@@ -128,7 +128,7 @@ def test_a_file_has_one_rule_of_resizing():
     resize = steps.pop(1)
     assert resize_rule(cfg) is None
     steps[1:1] = [resize, dict(type='Resize', scale=(48, 32))]
-    with pytest.raises(UserError, match='the test pipeline has Resize, .*; supported is one Resize'):
+    with pytest.raises(UserError, match=r'the test pipeline has Resize, .*; supported is one Resize'):
         resize_rule(cfg)
 
 

@@ -36,7 +36,9 @@ def test_its_name_builds_it_with_channels_last(name):
     norm = build_norm(cfg_of(name), 8, 2)
     assert type(norm) is NORMS[name], f'{name} is another class in a registry: rename it'
     module = type(norm).__module__
-    assert module == f'tokennorm.norms.{module.rpartition(".")[2]}', f'{name}: move it from {module} to a file in norms/'
+    assert module == f'tokennorm.norms.{module.rpartition(".")[2]}', (
+        f'{name}: move it from {module} to a file in norms/'
+    )
     x = torch.randn(2, 3, 5, 8)
     shapes = {norm(x).shape, norm(x, torch.tensor([[3, 5], [2, 2]])).shape}
     assert shapes == {x.shape}, f'{name} must keep the shape (B, H, W, C), with and without `valid`: {BASE}'
@@ -51,14 +53,14 @@ def test_torchs_own_class_holds_its_parameters(name):
         assert list(norm.parameters(recurse=False)) == []
     else:
         base = BASES.get(name, nn.LayerNorm)
-        why = f'so that mmdet and timm know it as a norm: {BASE}; a norm of torch other than LayerNorm goes into BASES here'
+        why = f'so that mmdet and timm know it as a norm: {BASE}; if torch has another class for it: BASES here'
         assert isinstance(norm, base), f'{name} must be a {base.__name__}, {why}'
         assert {type(p) for p in norm.parameters()} == {nn.Parameter}, f'{name}: add parameters by `_add_parameter`'
     cfg = dict(optimizer=dict(type='SGD', lr=1, weight_decay=1), paramwise_cfg=dict(norm_decay_mult=0))
     groups = build_optim_wrapper(nn.Sequential(norm, nn.Linear(8, 8)), cfg).optimizer.param_groups
     decayed = [p for group in groups for p in group['params'] if group['weight_decay'] > 0]
     shapes = [tuple(p.shape) for p in decayed]
-    assert shapes == [(8, 8), (8,)], f'norm_decay_mult=0 must reach all parameters of {name}, in the norm itself: {BASE}'
+    assert shapes == [(8, 8), (8,)], f'norm_decay_mult=0 must reach all parameters of {name}: {BASE}'
 
 
 @pytest.mark.parametrize('name', [name for name in NORMS if name != 'DTN'])

@@ -35,7 +35,7 @@ def test_every_model_name_has_its_configs():
 
 
 def test_the_list_of_options_is_frozen():
-    """A new option must be worth a line of --help, and is added here on purpose."""
+    """A new option must be worth a line of --help and of docs/get_started/train.md, and is added here on purpose."""
     assert [field.name for field in fields(TrainOptions)] == [
         *('config', 'data', 'image_size', 'augment', 'workers', 'model', 'norm', 'stem', 'init', 'freeze', 'epochs'),
         *('lr', 'batch_size', 'seed', 'ema', 'patience', 'auto_scale_lr', 'resume', 'device', 'amp', 'launcher'),

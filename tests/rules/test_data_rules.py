@@ -31,10 +31,10 @@ def found_in(root, allow=()):
 
 
 def test_every_rule_has_cases_on_both_sides():
-    assert CASES.keys() == {rule.code for rule in rules_about('data', 'masks')}
+    assert CASES.keys() ^ {rule.code for rule in rules_about('data', 'masks')} == set(), 'a Case each in data_cases.py'
     for code, case in CASES.items():
-        assert len(case.fires) >= 1, code
-        assert len(case.quiet) >= 2, code
+        assert len(case.fires) >= 1, f'{code}: an input that fires it'
+        assert len(case.quiet) >= 2, f'{code}: two correct, unusual inputs that stay quiet'
         assert (case.as_written is not None) == RULES[code].changes, code
 
 
