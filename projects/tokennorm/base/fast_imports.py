@@ -1,7 +1,7 @@
 """Imports of PyTorch, OpenMMLab and timm without what a prediction does not use: in `tokennorm predict` only.
 
-Processor time on a busy machine, medians of 3 or 4 in turns: `predict` of one image 10.4 s with everything imported,
-5.9 with modules that wait; the imports 7.3 and 3.1. `importlib.util.LazyLoader` takes 6.8: `from` and torch's and
+Processor time on a busy machine, medians of 5 in turns: `predict` of one image 10.4 s with everything imported, 5.9
+with modules that wait; the imports 7.3 and 2.9. `importlib.util.LazyLoader` takes 6.7: `from` and torch's and
 mmengine's `inspect` load what it makes.
 
 A module of `DEFERRED` waits: what is imported from it is a stand-in, which imports the real one when it is used after
