@@ -14,7 +14,7 @@ from tokennorm.base import environment
 def test_runs_without_any_package():
     """-S hides site-packages, as in a fresh environment."""
     command = [sys.executable, '-S', '-m', 'tokennorm.cli.check_env']
-    variables = {**os.environ, 'PYTHONPATH': str(Path(environment.__file__).parents[1])}
+    variables = {**os.environ, 'PYTHONPATH': str(Path(environment.__file__).parents[2])}
     process = subprocess.run(command, env=variables, capture_output=True, text=True)
     assert process.returncode == 1, process.stderr
     assert 'FAIL  packages: not installed: torch, ' in process.stdout
