@@ -9,6 +9,7 @@ import threading
 import time
 from contextlib import nullcontext, suppress
 
+import cv2
 import pytest
 from mmengine.runner.utils import set_random_seed
 from mmengine.utils.dl_utils import set_multi_processing
@@ -69,6 +70,7 @@ def test_a_file_system_without_locks_is_trained_on(tmp_path, monkeypatch, number
 
 
 def test_a_run_puts_back_the_settings_of_the_process():
+    cv2.setNumThreads(2)
     before = settings()
     with suppress(KeyError), one_run():
         set_random_seed(3, deterministic=True)

@@ -86,7 +86,7 @@ def test_bad_images_and_arguments_are_named(detector, tmp_path):
         with pytest.raises(ValueError, match=message):
             detector(image)
     assert detector([]) == []
-    with pytest.raises(UserError, match=r'config none not found'):
+    with pytest.raises(UserError, match=r'checkpoint x\.pth not found'):
         tokennorm.Detector('none', 'x.pth')
 
 

@@ -43,6 +43,6 @@ def test_other_overlaps_are_those_of_mmdet(given, dtype):
 
 
 def test_configs_of_mmdet_find_the_calculator():
-    assigner = dict(type='MaxIoUAssigner', pos_iou_thr=0.5, neg_iou_thr=0.5)
+    assigner = dict(type='mmdet.MaxIoUAssigner', pos_iou_thr=0.5, neg_iou_thr=0.5)
     built = TASK_UTILS.build(dict(assigner, iou_calculator=dict(type='tokennorm.BboxOverlapsInParts')))
     assert type(built.iou_calculator) is BboxOverlapsInParts

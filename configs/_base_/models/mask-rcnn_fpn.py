@@ -2,11 +2,11 @@
 
 _base_ = 'mmdet::_base_/models/mask-rcnn_r50_fpn.py'
 
-iou_calculator = dict(type='tokennorm.BboxOverlapsInParts')  # for many objects, on a CPU
 model = dict(
     data_preprocessor=dict(type='tokennorm.DetDataPreprocessor'),
     backbone=dict(_delete_=True),
-    train_cfg=dict(
-        rpn=dict(assigner=dict(iou_calculator=iou_calculator)), rcnn=dict(assigner=dict(iou_calculator=iou_calculator))
+    train_cfg=dict(  # for many objects, on a CPU
+        rpn=dict(assigner=dict(iou_calculator=dict(type='tokennorm.BboxOverlapsInParts'))),
+        rcnn=dict(assigner=dict(iou_calculator=dict(type='tokennorm.BboxOverlapsInParts'))),
     ),
 )

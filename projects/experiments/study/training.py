@@ -30,6 +30,7 @@ from tokennorm.base.files import write_atomically
 from tokennorm.base.messages import UserError
 from tokennorm.checkpoints.reading import read_checkpoint
 from tokennorm.checkpoints.writing import for_publication, to_bytes
+from tokennorm.config.tree import walk
 from tokennorm.engine.resume.random_state import preserved_generators, seed_generators
 from tokennorm.registry import HOOKS
 from tokennorm.report.scalars import read_scalars
@@ -239,6 +240,9 @@ def fingerprint(cfg: Config, drop: tuple[str, ...] = ('work_dir', 'custom_import
     backbone = content['model']['backbone']
     if backbone.get('arch') == 'mini':
         backbone['arch'] = ARCHS['mini']  # as the configs of the first runs had it
+    for _, part in list(walk(content['model'])):
+        if str((part.get('iou_calculator') or {}).get('type')).endswith('BboxOverlapsInParts'):
+            del part['iou_calculator']  # with equal values, which the first runs did not name
     init_cfg = backbone.pop('init_cfg', None)
     content['starts_from'] = Path(init_cfg['checkpoint']).name if init_cfg else None
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]

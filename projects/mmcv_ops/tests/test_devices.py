@@ -94,7 +94,7 @@ def test_no_default_device_is_used(name, ops):
             np.testing.assert_array_equal(value, expected[key], f'{name} {key}')
 
 
-@pytest.mark.parametrize('name', stored_cases())
+@pytest.mark.parametrize('name', [case for case in stored_cases() if '_kinks' not in str(case)])  # CPU tensors
 def test_cases_stay_on_the_device(name, monkeypatch):
     """Up to the first step whose shape depends on values, or that copies values to the CPU."""
     monkeypatch.setattr(mmcv_cases, 'random', lambda *shape, grad=True, **how: random(*shape, grad=False, **how).cuda())

@@ -214,7 +214,7 @@ def test_other_batches_have_their_own_length_and_schedule(tmp_path, monkeypatch,
 
     def load(runner, filename, **_):
         runner.load_checkpoint = load
-        return _load_checkpoint(runner, content, filename)
+        return _load_checkpoint(runner, content, {}, filename)
 
     monkeypatch.setattr(Runner, 'load_checkpoint', load)
     runner = train(tmp_path, resume=True, prepare=larger, **settings)
