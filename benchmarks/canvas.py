@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import tokennorm
-from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.discovery import find_splits
 from tokennorm.export.measure import largest_changes, measure
 from tokennorm.images.pixels import as_pixels
 from tokennorm.inference.runtime import ExportedDetector

@@ -21,7 +21,7 @@ from mmengine.registry import MODELS, init_default_scope
 from torch.optim import SGD
 from torch.profiler import ProfilerActivity, profile
 
-from tokennorm.config.reading import read_config
+from tokennorm.config.open_config import read_config
 from tokennorm.engine.mixed_precision import FeatureAmpOptimWrapper
 
 NO_SCALING = dict(enabled=False)

@@ -22,8 +22,8 @@ import torch
 from measuring import milliseconds, print_table
 from mmengine.registry import init_default_scope
 
-from tokennorm.config.reading import read_config
-from tokennorm.export.detector import WholeDetector
+from tokennorm.config.open_config import read_config
+from tokennorm.export.whole_detector import WholeDetector
 from tokennorm.export.writing import to_onnx, trace, write_openvino
 from tokennorm.inference.runtime import ExportedDetector
 from tokennorm.registry import MODELS

@@ -25,8 +25,8 @@ from mmengine.registry import init_default_scope
 
 from experiments.prepbn.fold_norms import fold_norms
 from tokennorm.backbones import PVT
-from tokennorm.config.reading import read_config
-from tokennorm.export.detector import WholeDetector
+from tokennorm.config.open_config import read_config
+from tokennorm.export.whole_detector import WholeDetector
 from tokennorm.export.writing import to_onnx, trace
 from tokennorm.inference.runtime import ExportedDetector
 from tokennorm.registry import MODELS

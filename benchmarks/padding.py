@@ -18,7 +18,7 @@ from pathlib import Path
 import cv2
 from measuring import print_table
 
-from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.discovery import find_splits
 from tokennorm.datasets.splits import CocoSplit
 
 TEST = Path(__file__).resolve().parents[1] / 'tools' / 'test.py'

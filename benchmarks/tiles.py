@@ -19,12 +19,12 @@ from measuring import print_table
 from pycocotools import mask as coco_masks
 from pycocotools.coco import COCO
 
-from tokennorm.config.reading import read_config
+from tokennorm.config.open_config import read_config
 from tokennorm.datasets.image_files import read_image
 from tokennorm.export.measure import all_detections_ap
-from tokennorm.inference.detector import TorchDetector
 from tokennorm.inference.runtime import Detections
 from tokennorm.inference.tiles import detect_in_tiles
+from tokennorm.inference.torch_detector import TorchDetector
 
 
 def stitch(images: list[np.ndarray], side: int) -> list[np.ndarray]:

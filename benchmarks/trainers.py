@@ -68,7 +68,7 @@ def run(command: list[str], folder: Path) -> tuple[float, float]:
 def contenders(args: argparse.Namespace, folder: Path) -> tuple[int, dict[str, list[str]]]:
     """Returns the number of training images, and each contender's command."""
     import tokennorm
-    from tokennorm.datasets.finding import find_splits
+    from tokennorm.datasets.discovery import find_splits
 
     split = find_splits(args.data, ('train',))['train']
     data, this = str(args.data.resolve()), str(Path(__file__).resolve())
@@ -133,7 +133,7 @@ def train_torchvision(name: str, data: Path, epochs: int) -> None:
     from torchvision.io import ImageReadMode, decode_image
     from torchvision.transforms.functional import hflip
 
-    from tokennorm.datasets.finding import find_splits
+    from tokennorm.datasets.discovery import find_splits
 
     split = find_splits(data, ('train',))['train']
     objects: dict[object, list[list[float]]] = {image['id']: [] for image in split.content['images']}

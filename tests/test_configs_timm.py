@@ -10,7 +10,7 @@ from mmengine.optim import build_optim_wrapper
 from tests.helpers.cases import fast_first, slow
 from tests.helpers.configs import ROOT, build_model, resolve
 from tests.helpers.samples import sample_with_two_objects
-from tokennorm.config.reading import use_options
+from tokennorm.config.open_config import use_options
 from tokennorm.norms import DTN
 
 EIGHT_GPUS = {

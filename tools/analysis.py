@@ -14,9 +14,9 @@ import mmdet
 from flops import count
 
 from tokennorm.base.environment import check_mmcv_ops
-from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
+from tokennorm.checkpoints.safe_reading import keep_mmengine_from_unpickling
 from tokennorm.cli.command import command
-from tokennorm.config.reading import read_config
+from tokennorm.config.open_config import read_config
 
 TOOLS = Path(mmdet.__file__).parent / '.mim' / 'tools'
 ALIASES = dict(log_plots='analyze_logs')

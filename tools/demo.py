@@ -61,8 +61,8 @@ def train(name: str) -> tuple[Path, Path]:
     from mmengine.hooks import Hook
 
     from experiments.shapes import make_shapes_dataset
-    from tokennorm.checkpoints.finding import newest_checkpoint
-    from tokennorm.config.reading import read_config
+    from tokennorm.checkpoints.locating import newest_checkpoint
+    from tokennorm.config.open_config import read_config
     from tokennorm.engine.runner import build_runner, run
     from tokennorm.plan.hooks import use_training_hooks
     from tokennorm.plan.recipe import use_coco_metric
@@ -107,7 +107,7 @@ def draw_predictions(runner: 'Runner') -> 'np.ndarray':
     import numpy as np
     import torch
 
-    from tokennorm.datasets.drawing import tile
+    from tokennorm.datasets.contact_sheet import tile
     from tokennorm.images.drawing import color_of, draw
 
     loader, names = runner.val_dataloader, runner.val_dataloader.dataset.metainfo['classes']

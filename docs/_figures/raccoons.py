@@ -12,8 +12,8 @@ import torch
 from torchvision.ops import box_iou
 
 from tokennorm import Detector
-from tokennorm.datasets.drawing import tile
-from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.contact_sheet import tile
+from tokennorm.datasets.discovery import find_splits
 from tokennorm.datasets.image_files import read_image
 from tokennorm.images.drawing import color_of, draw
 

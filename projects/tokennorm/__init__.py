@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # what `__getattr__` imports
     from tokennorm.commands.benchmark import benchmark
     from tokennorm.commands.check import check
     from tokennorm.commands.compare import compare
-    from tokennorm.commands.detector import Detector
+    from tokennorm.commands.open_detector import Detector
     from tokennorm.commands.predict import predict
     from tokennorm.commands.publish import publish
     from tokennorm.commands.split import split
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # what `__getattr__` imports
     from tokennorm.replace import mask_padding, replace_norms, replace_stem
 
 _LAZY = dict(
-    Detector='tokennorm.commands.detector',
+    Detector='tokennorm.commands.open_detector',
     UserError='tokennorm.base.messages',
     mask_padding='tokennorm.replace',
     replace_norms='tokennorm.replace',

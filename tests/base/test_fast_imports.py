@@ -118,7 +118,7 @@ from tokennorm.base.environment import check_mmcv_ops, import_mmdet
 fast_imports.defers = True
 check_mmcv_ops()
 import_mmdet()
-import tokennorm.inference.detector
+import tokennorm.inference.torch_detector
 from tokennorm.backbones import TimmBackbone
 TimmBackbone('resnet10t', out_indices=(4,))
 names = 'huggingface_hub imgaug matplotlib mmpretrain numba rich scipy sympy torch._dynamo torch.distributed.fsdp'

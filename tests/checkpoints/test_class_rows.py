@@ -17,10 +17,10 @@ from tokennorm.checkpoints.class_rows import (
     take_class_rows,
     take_rows,
 )
+from tokennorm.config.open_config import name_types
 from tokennorm.config.paths import config
-from tokennorm.config.reading import name_types
 from tokennorm.config.tree import set_num_classes
-from tokennorm.engine.class_rows import _with_one_class_more
+from tokennorm.engine.class_layers import _with_one_class_more
 
 OLD, NEW = ('cat', 'dog', 'owl'), ('owl', 'ant', 'cat', 'bee')
 ROWS = [2, None, 0, None]

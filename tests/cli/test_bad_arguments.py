@@ -11,7 +11,7 @@ from PIL import Image
 import tokennorm
 from tokennorm.base.messages import UserError
 from tokennorm.cli.main import main
-from tokennorm.config.reading import read_config
+from tokennorm.config.open_config import read_config
 from tokennorm.registry import MODELS
 
 CONFIG = 'retinanet_pvt-mini-dtn-dpn_fpn_shapes'

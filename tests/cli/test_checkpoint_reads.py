@@ -5,7 +5,7 @@ import pytest
 from tests.helpers.cases import slow
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, options
-from tokennorm.checkpoints import reading
+from tokennorm.checkpoints import safe_reading as reading
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from mmdet.structures.bbox import bbox_flip
 
 from tests.helpers.commands import tool
 from tests.helpers.trained import CONFIG, options
-from tokennorm.inference.detector import TorchDetector
+from tokennorm.inference.torch_detector import TorchDetector
 
 
 def test_test_evaluates_draws_and_dumps_next_to_the_checkpoint(demo_data, demo_trained, tmp_path, capsys):

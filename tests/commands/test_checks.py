@@ -12,7 +12,7 @@ from PIL import Image
 
 import tokennorm
 from tokennorm.base.messages import UserError
-from tokennorm.config.detectors import Named
+from tokennorm.config.detector_files import Named
 
 ARRAY = np.zeros((8, 8, 3), np.uint8)
 PREDICT = [

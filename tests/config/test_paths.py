@@ -8,8 +8,8 @@ from mmengine.config import Config
 from mmengine.hub import get_config
 
 import tokennorm
+from tokennorm.config.open_config import read_config
 from tokennorm.config.paths import CONFIGS, config_files
-from tokennorm.config.reading import read_config
 
 PVT = 'pvt/retinanet_pvt-t_fpn_1x_coco'
 

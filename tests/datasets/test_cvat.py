@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers.data_folders import objects
 from tests.helpers.judging import finding, judge
-from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.discovery import find_splits
 from tokennorm.datasets.splitting import find_unsplit
 from tokennorm.findings import Refusal
 

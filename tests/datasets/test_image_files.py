@@ -20,7 +20,7 @@ from experiments.shapes import make_shapes_dataset
 from tests.helpers.judging import codes
 from tokennorm.datasets import image_files
 from tokennorm.datasets.coco.inspection import inspect_splits
-from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.discovery import find_splits
 from tokennorm.datasets.image_files import list_files, list_images, open_image
 from tokennorm.findings import RULES, Findings, judging
 

@@ -9,7 +9,7 @@ import pytest
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.commands import tool
 from tests.helpers.folders import with_pentagons, write_voc, write_yolo
-from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.discovery import find_splits
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.discovery import find_splits
 from tokennorm.findings import Refusal
 
 

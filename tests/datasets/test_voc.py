@@ -9,7 +9,7 @@ from PIL import Image
 from tests.helpers.data_folders import objects
 from tests.helpers.folders import NAMES, assert_same_objects, write_voc
 from tests.helpers.judging import codes, finding, judge
-from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.discovery import find_splits
 from tokennorm.datasets.image_files import list_images
 from tokennorm.findings import Refusal
 

@@ -12,7 +12,7 @@ from experiments.shapes import CLASSES
 from tests.helpers.detections import pycocotools_precision
 from tests.helpers.handmade_onnx import SeesPadding, write_handmade
 from tokennorm.base.messages import UserError
-from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.discovery import find_splits
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.export.measure import change_by_padding, largest_changes, measure
 from tokennorm.findings import Findings, judging

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.helpers.exporting import PVT, build, config, matched, write
-from tokennorm.export.detector import WholeDetector
+from tokennorm.export.whole_detector import WholeDetector
 from tokennorm.export.writing import trace, write_openvino
 from tokennorm.inference.runtime import ExportedDetector
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 from tests.helpers.exporting import CLASSES, PVT, build, config, write
 from tokennorm.base.messages import UserError
-from tokennorm.export.detector import WholeDetector
+from tokennorm.export.whole_detector import WholeDetector
 from tokennorm.export.writing import (
     _cut_to_image,
     _name_dimensions,

@@ -11,7 +11,7 @@ from mmengine.config import Config
 from mmengine.registry import init_default_scope
 from scipy.optimize import linear_sum_assignment
 
-from tokennorm.export.detector import WholeDetector
+from tokennorm.export.whole_detector import WholeDetector
 from tokennorm.export.writing import describe, to_onnx, trace
 from tokennorm.inference.runtime import ExportedDetector
 from tokennorm.registry import MODELS

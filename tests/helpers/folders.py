@@ -6,7 +6,7 @@ import shutil
 import pytest
 import yaml
 
-from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.discovery import find_splits
 
 NAMES = ['disk', 'square', 'triangle', 'star']
 

@@ -1,7 +1,7 @@
 """What rules find in a data set."""
 
 from tokennorm.datasets.coco.inspection import inspect_splits
-from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.discovery import find_splits
 from tokennorm.findings import Findings, judging
 
 

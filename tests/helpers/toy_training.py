@@ -18,7 +18,7 @@ from mmengine.runner import Runner
 from torch import nn
 from torch.utils.data import Dataset
 
-from tokennorm.checkpoints.finding import newest_checkpoint
+from tokennorm.checkpoints.locating import newest_checkpoint
 from tokennorm.engine.resume.training_state import make_resumable
 
 NUM_SAMPLES = 11

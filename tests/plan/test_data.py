@@ -13,7 +13,7 @@ from tests.helpers.coco_files import edit
 from tests.helpers.configs import ROOT, anchors_config
 from tokennorm.base.messages import UserError
 from tokennorm.datasets.coco.inspection import inspect_splits
-from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.discovery import find_splits
 from tokennorm.engine.rules import Built, verify
 from tokennorm.findings import Findings, Refusal, judging
 from tokennorm.plan.anchor_fit import anchor_fit

@@ -13,7 +13,7 @@ from tests.helpers.commands import as_dict
 from tests.helpers.trained import CONFIG, few
 from tokennorm.base.messages import UserError
 from tokennorm.base.published import PUBLISHED
-from tokennorm.checkpoints.reading import read_checkpoint
+from tokennorm.checkpoints.safe_reading import read_checkpoint
 from tokennorm.commands.train import train
 from tokennorm.config.paths import config as config_path
 from tokennorm.engine import training

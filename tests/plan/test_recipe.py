@@ -13,9 +13,9 @@ from tests.helpers.configs import small_config
 from tokennorm.backbones import TimmBackbone
 from tokennorm.base.messages import UserError
 from tokennorm.checkpoints import CheckpointError
-from tokennorm.checkpoints.reading import Checkpoint
+from tokennorm.checkpoints.safe_reading import Checkpoint
 from tokennorm.config.paths import config as config_path
-from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.discovery import find_splits
 from tokennorm.norms import LocalLayerNorm
 from tokennorm.plan import initial_weights, recipe
 from tokennorm.plan.changes import Plan

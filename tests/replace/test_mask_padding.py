@@ -21,8 +21,8 @@ from tests.helpers.pvt import ARCH
 from tests.helpers.weights import randomize
 from tokennorm import mask_padding
 from tokennorm.backbones import PVT, PVTv2, Swin, ViT
-from tokennorm.config.reading import read_config
-from tokennorm.export.detector import WholeDetector
+from tokennorm.config.open_config import read_config
+from tokennorm.export.whole_detector import WholeDetector
 from tokennorm.images.padding import ImageArea, extent_in_tokens, note_image_sizes
 from tokennorm.layers.positions import resize_positions, resize_to_extents
 from tokennorm.registry import type_name

@@ -16,9 +16,9 @@ TOGETHER = {
     'commands/predict': 'commands/test_checks',
     'datasets/coco/inspection': 'rules/test_data_rules',
     'datasets/coco/normalizing': 'datasets/coco/test_normalizing',
-    'datasets/finding': 'datasets/test_finding',
+    'datasets/discovery': 'datasets/test_discovery',
     'evaluation/coco_metric': 'evaluation/test_coco_metric',
-    'export/detector': 'export/test_detector',
+    'export/whole_detector': 'export/test_whole_detector',
     'export/two_stage': 'export/test_two_stage',
     'ops/dtn': 'ops/test_dtn',
 }

@@ -26,8 +26,8 @@ from torch.utils.data import ConcatDataset
 from tests.helpers.handmade_onnx import SeesPadding
 from tests.helpers.recipes import build_recipe, copy_of, findings_of, judge, sets
 from tokennorm.checkpoints import Checkpoint, read_checkpoint
-from tokennorm.config.reading import read_config
-from tokennorm.engine.resume.schedule import use_settings_of_run
+from tokennorm.config.open_config import read_config
+from tokennorm.engine.resume.resumed_schedule import use_settings_of_run
 from tokennorm.engine.rules import verify
 from tokennorm.export.measure import change_by_padding
 from tokennorm.findings import RULES, Findings, Refusal, judging, rules_about

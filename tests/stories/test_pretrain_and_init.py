@@ -8,8 +8,8 @@ import torch
 import tokennorm
 from experiments.study.shape_classes import make_shape_classes_dataset
 from tokennorm.base.messages import UserError
-from tokennorm.checkpoints.finding import newest_checkpoint
-from tokennorm.checkpoints.reading import Checkpoint
+from tokennorm.checkpoints.locating import newest_checkpoint
+from tokennorm.checkpoints.safe_reading import Checkpoint
 
 FEW = {'train_dataloader.batch_size': 4, 'val_dataloader.batch_size': 4, 'default_hooks.logger.interval': 1}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tokennorm.config.reading import read_config
+from tokennorm.config.open_config import read_config
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = runpy.run_path(str(ROOT / 'tools' / 'write_metafiles.py'))

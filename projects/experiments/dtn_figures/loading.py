@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tokennorm.backbones.base import Backbone
 from tokennorm.base.messages import UserError
 from tokennorm.checkpoints import find_checkpoint, load_pretrained, read_state_dict
-from tokennorm.config.reading import read_config, use_options
+from tokennorm.config.open_config import read_config, use_options
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES, list_images
 
 

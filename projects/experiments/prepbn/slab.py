@@ -11,7 +11,7 @@ import torch
 
 from tokennorm.checkpoints import read_state_dict
 from tokennorm.checkpoints.layouts import Converted, Names, StateDict, rename
-from tokennorm.checkpoints.writing import to_bytes, write_new
+from tokennorm.checkpoints.publication import to_bytes, write_new
 
 
 def from_published_slab(state_dict: StateDict) -> Converted:

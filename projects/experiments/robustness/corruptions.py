@@ -14,7 +14,7 @@ import imagecorruptions
 import numpy as np
 
 from experiments.robustness import CORRUPTIONS, SEVERITIES
-from tokennorm.datasets.drawing import tile
+from tokennorm.datasets.contact_sheet import tile
 
 SMALLEST = 32  # side in pixels
 _OWN_SEED = ('impulse_noise', 'glass_blur')  # have their own generator; the others use numpy's global one

@@ -24,7 +24,7 @@ from tokennorm.base.messages import UserError, user_errors
 from tokennorm.checkpoints import Checkpoint, check_fit, read_state_dict
 from tokennorm.cli.arguments import add_options_argument
 from tokennorm.cli.command import Parser, command
-from tokennorm.config.reading import read_config
+from tokennorm.config.open_config import read_config
 from tokennorm.config.tree import is_classifier
 from tokennorm.engine.hooks.data_errors import DataError
 from tokennorm.engine.rules import Built, verify

@@ -25,7 +25,7 @@ def main(argv: list[str]) -> None:
 
     from experiments.self_supervision.evaluation import extract_features, knn_accuracy, linear_accuracy
     from tokennorm.checkpoints import load_pretrained
-    from tokennorm.config.reading import check_options, merge_options, read_config
+    from tokennorm.config.open_config import check_options, merge_options, read_config
     from tokennorm.layers.building import resolve_type
 
     cfg = read_config(args.config)

@@ -4,7 +4,7 @@
 
 reads {ln,dtn,local}/seed10/{weights.pth,record.json} and writes
 projects/tokennorm/weights/pvt-mini{,-dtn,-local}.safetensors. It prints their hashes, for
-projects/tokennorm/checkpoints/finding.py.
+projects/tokennorm/checkpoints/locating.py.
 """
 
 import argparse
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
-from tokennorm.checkpoints.reading import read_state_dict
-from tokennorm.checkpoints.writing import to_bytes
+from tokennorm.checkpoints.publication import to_bytes
+from tokennorm.checkpoints.safe_reading import read_state_dict
 
 FOLDER = Path(__file__).parents[2] / 'tokennorm' / 'weights'
 DATA = 'Tiny ImageNet: 200 classes of ImageNet, 99,998 images of 64 x 64 pixels'

@@ -28,8 +28,8 @@ from experiments.study.plan import ARMS, BASELINE, Run, Study
 from tokennorm.backbones.pvt import ARCHS
 from tokennorm.base.files import write_atomically
 from tokennorm.base.messages import UserError
-from tokennorm.checkpoints.reading import read_checkpoint
-from tokennorm.checkpoints.writing import for_publication, to_bytes
+from tokennorm.checkpoints.publication import for_publication, to_bytes
+from tokennorm.checkpoints.safe_reading import read_checkpoint
 from tokennorm.config.tree import walk
 from tokennorm.engine.resume.random_state import preserved_generators, seed_generators
 from tokennorm.registry import HOOKS

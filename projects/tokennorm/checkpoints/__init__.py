@@ -7,7 +7,13 @@ one for `load_state_dict(strict=True)`, without a classifier's linear head. Keys
 from tokennorm.checkpoints.loading import LoadReport, check_fit, convert_detector, load_pretrained
 from tokennorm.checkpoints.norms import from_published_dtn
 from tokennorm.checkpoints.pvt import from_published_pvt, from_published_pvt_v2
-from tokennorm.checkpoints.reading import Checkpoint, CheckpointError, find_checkpoint, read_checkpoint, read_state_dict
+from tokennorm.checkpoints.safe_reading import (
+    Checkpoint,
+    CheckpointError,
+    find_checkpoint,
+    read_checkpoint,
+    read_state_dict,
+)
 from tokennorm.checkpoints.swin import from_published_swin
 from tokennorm.checkpoints.vit import from_published_vit
 

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from tokennorm.base.messages import UserError, shorten
 from tokennorm.checkpoints.layouts import Converted, Layout, StateDict, find_layout
 from tokennorm.checkpoints.norms import add_to_layer_norm, from_published_dtn
-from tokennorm.checkpoints.reading import (
+from tokennorm.checkpoints.resizing import resize_tables
+from tokennorm.checkpoints.safe_reading import (
     CheckpointError,
     describe_entries,
     find_checkpoint,
     read_checkpoint,
     state_dict_in,
 )
-from tokennorm.checkpoints.resizing import resize_tables
 
 _BACKBONE = 'backbone.'
 _KNOWN = {'type', 'checkpoint', 'allow_missing', 'prefix', 'map_location'}  # files are read to the CPU, whatever it is

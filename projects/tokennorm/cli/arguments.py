@@ -11,7 +11,7 @@ from typing import Any
 from tokennorm.base.files import in_home
 from tokennorm.cli.command import Parser
 from tokennorm.commands.opening import EXPORTED, INPUTS
-from tokennorm.config.detectors import is_detector, written_configs
+from tokennorm.config.detector_files import is_detector, written_configs
 from tokennorm.plan.options import TrainOptions
 
 GROUPS = ('model', 'data', 'schedule', 'hardware', 'output', 'findings')

@@ -66,10 +66,10 @@ def benchmark(
     if other := [name for name in names if not name.endswith(EXPORTED)]:
         raise UserError(f'{other[0]} must be an .onnx or .xml file of `tokennorm export`')
     import_openmmlab()
-    from tokennorm.datasets.finding import find_splits
+    from tokennorm.datasets.discovery import find_splits
     from tokennorm.export.measure import measure
-    from tokennorm.inference.detector import TorchDetector
     from tokennorm.inference.runtime import ExportedDetector, ImageError, ModelFileError
+    from tokennorm.inference.torch_detector import TorchDetector
 
     with judging(Findings(allow, strict)) as found, user_errors(ImageError, ModelFileError):
         images = find_splits(data, (split,), where='--data')[split]

@@ -67,8 +67,8 @@ def check(
     from tokennorm.base.console import say
     from tokennorm.base.files import make_output_dir
     from tokennorm.datasets.coco.inspection import inspect_splits
-    from tokennorm.datasets.drawing import contact_sheet
-    from tokennorm.datasets.finding import find_splits
+    from tokennorm.datasets.contact_sheet import contact_sheet
+    from tokennorm.datasets.discovery import find_splits
 
     with judging(found):
         splits = find_splits(data)

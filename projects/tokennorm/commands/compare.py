@@ -44,8 +44,8 @@ def compare(first: str | Path, second: str | Path, *, out: str | Path | None = N
     names = (Path(f'compare-{i}.html' if i > 1 else 'compare.html') for i in count(1))
     out = out or next(path for path in names if not path.exists())
     check_output_file(out)
-    from tokennorm.report.compare import compare as write_comparison
-    from tokennorm.report.compare import names_of, read_run, same_data
+    from tokennorm.report.comparison import compare as write_comparison
+    from tokennorm.report.comparison import names_of, read_run, same_data
 
     runs = read_run(first), read_run(second)
     name, other = names_of(*runs)

@@ -91,13 +91,13 @@ def export(
     named = name_detector(detector, checkpoint, cfg_options)
     check_output_file(out)
     import_openmmlab()
-    from tokennorm.datasets.finding import find_splits
+    from tokennorm.datasets.discovery import find_splits
     from tokennorm.datasets.image_files import list_images
     from tokennorm.engine.rules import Built, judge
-    from tokennorm.export.detector import WholeDetector
+    from tokennorm.export.whole_detector import WholeDetector
     from tokennorm.export.writing import check_packages, describe, export_detector
-    from tokennorm.inference.detector import TorchDetector
     from tokennorm.inference.runtime import ImageError, ThresholdError
+    from tokennorm.inference.torch_detector import TorchDetector
     from tokennorm.report.card import Card, report_of, write_card
 
     images = None

@@ -6,7 +6,7 @@ from typing import Any
 
 from tokennorm.base.messages import UserError
 from tokennorm.commands.checks import check_mapping, path_of
-from tokennorm.config.detectors import Named, detector_files
+from tokennorm.config.detector_files import Named, detector_files
 from tokennorm.plan.options import check_config
 
 EXPORTED = ('.onnx', '.xml')

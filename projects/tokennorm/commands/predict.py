@@ -14,7 +14,7 @@ from tokennorm.commands.checks import check_at_least_one, check_fraction, check_
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.opening import is_exported, name_detector
 from tokennorm.commands.result import Result
-from tokennorm.config.detectors import Named
+from tokennorm.config.detector_files import Named
 from tokennorm.findings import Findings, judging
 
 
@@ -217,7 +217,7 @@ def _open(detector: str | Path, named: Named | None, device: str | None, tta: bo
 
         return ExportedDetector(detector, container_cores())
     import_openmmlab()
-    from tokennorm.inference.detector import TorchDetector
+    from tokennorm.inference.torch_detector import TorchDetector
 
     opened = TorchDetector(named.config, named.checkpoint, device, named.cfg_options, tta)
     say(f'Checkpoint: {opened.description}')

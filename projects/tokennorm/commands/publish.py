@@ -41,7 +41,7 @@ def publish(source: Any, out: str | Path, *, license: str = '') -> PublishResult
 
     from tokennorm.base.files import make_output_dir
     from tokennorm.checkpoints import Checkpoint
-    from tokennorm.checkpoints.writing import for_publication, to_bytes, write_new
+    from tokennorm.checkpoints.publication import for_publication, to_bytes, write_new
     from tokennorm.inference.runtime import thresholds_of
     from tokennorm.report.card import Card, report_of, write_card
 

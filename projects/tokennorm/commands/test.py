@@ -90,7 +90,7 @@ def test(
         from mmengine.hooks import PrepareTTAHook
 
         from tokennorm.checkpoints import Checkpoint
-        from tokennorm.checkpoints.finding import newest_checkpoint
+        from tokennorm.checkpoints.locating import newest_checkpoint
         from tokennorm.config.build_errors import build_errors
         from tokennorm.config.tree import is_classifier
         from tokennorm.engine.distributed import end_together

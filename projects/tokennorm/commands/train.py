@@ -65,7 +65,7 @@ train.__signature__ = _SIGNATURE.replace(  # type: ignore[attr-defined]  # shown
 def train_with(options: TrainOptions) -> TrainingResult:
     """Trains with checked options."""
     import_openmmlab()
-    from tokennorm.checkpoints.finding import best_checkpoint, newest_checkpoint
+    from tokennorm.checkpoints.locating import best_checkpoint, newest_checkpoint
     from tokennorm.engine.training import run_training
 
     runner, work_dir = run_training(options)

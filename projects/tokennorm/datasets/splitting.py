@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.datasets.coco.folder import read_whole
-from tokennorm.datasets.finding import find_splits, in_canonical_form
+from tokennorm.datasets.discovery import find_splits, in_canonical_form
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.datasets.unread import check_known
 

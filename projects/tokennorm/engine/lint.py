@@ -13,10 +13,10 @@ from mmengine.visualization import Visualizer
 from tokennorm.base.messages import user_errors
 from tokennorm.base.process import alone
 from tokennorm.config.build_errors import build_errors
-from tokennorm.config.reading import read_config
+from tokennorm.config.open_config import read_config
 from tokennorm.config.tree import evaluators, walk
 from tokennorm.engine.rules.built import Built, Phase, as_list, judge
-from tokennorm.engine.rules.data import annotation_files
+from tokennorm.engine.rules.datasets_and_loaders import annotation_files
 from tokennorm.findings import JUDGEMENTS, Findings, judging, rules_about
 from tokennorm.plan.data import limit_detections
 from tokennorm.plan.hooks import use_common_hooks

@@ -21,7 +21,7 @@ from tokennorm.base.files import make_output_dir
 from tokennorm.base.messages import UserError
 from tokennorm.base.process import alone
 from tokennorm.base.ranks import is_first_process, print_once
-from tokennorm.config.detectors import LOCK
+from tokennorm.config.detector_files import LOCK
 from tokennorm.engine.resume.random_state import random_state, set_random_state
 
 PATIENCE = 10  # seconds: data workers of a killed run hold its lock until they notice its end

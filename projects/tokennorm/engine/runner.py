@@ -23,17 +23,17 @@ from tokennorm.base.environment import check_mmcv_ops
 from tokennorm.base.files import as_json, make_output_dir
 from tokennorm.base.messages import UserError
 from tokennorm.checkpoints import Checkpoint, CheckpointError, check_fit, convert_detector, find_checkpoint
-from tokennorm.checkpoints.finding import newest_checkpoint
-from tokennorm.checkpoints.reading import common_meta, keep_mmengine_from_unpickling
+from tokennorm.checkpoints.locating import newest_checkpoint
+from tokennorm.checkpoints.safe_reading import common_meta, keep_mmengine_from_unpickling
 from tokennorm.config.build_errors import build_errors
-from tokennorm.config.detectors import written_configs
+from tokennorm.config.detector_files import written_configs
 from tokennorm.config.tree import innermost_datasets, loaders
-from tokennorm.engine.class_rows import Rows, class_rows
+from tokennorm.engine.class_layers import Rows, class_rows
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks.data_errors import DataErrorHook
 from tokennorm.engine.hooks.progress import console_handlers
 from tokennorm.engine.loggers import as_set_outside, guard
-from tokennorm.engine.resume.schedule import use_settings_of_run
+from tokennorm.engine.resume.resumed_schedule import use_settings_of_run
 from tokennorm.engine.resume.training_state import make_resumable, restart_epoch
 from tokennorm.engine.rules import Built, verify
 from tokennorm.findings import collected, current

@@ -8,9 +8,9 @@ from mmengine.runner import Runner
 
 from tokennorm.base.messages import UserError, shorten
 from tokennorm.base.ranks import print_once
-from tokennorm.checkpoints.finding import newest_checkpoint
+from tokennorm.checkpoints.locating import newest_checkpoint
 from tokennorm.config.tree import is_classifier
-from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.discovery import find_splits
 from tokennorm.engine.distributed import end_together, use_device
 from tokennorm.engine.lock import locked_work_dir, one_run
 from tokennorm.engine.rules import Built, verify

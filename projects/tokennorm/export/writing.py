@@ -19,11 +19,11 @@ from tokennorm.base.files import write_atomically
 from tokennorm.base.messages import UserError
 from tokennorm.base.process import without_warnings
 from tokennorm.export.dense import UnsupportedError
-from tokennorm.export.detector import WholeDetector
 from tokennorm.export.int8 import calibration_inputs, quantize
 from tokennorm.export.nms import nms_keep_in_onnx
-from tokennorm.inference.detector import category_ids_of
+from tokennorm.export.whole_detector import WholeDetector
 from tokennorm.inference.runtime import FORMAT
+from tokennorm.inference.torch_detector import category_ids_of
 from tokennorm.registry import type_name
 from tokennorm.version import __version__
 

@@ -1,6 +1,6 @@
 """Registers normalizers and stems in TokenNorm's registry, under their names in `NORMS` and `STEMS`, and `LN2d`."""
 
-from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
+from tokennorm.checkpoints.safe_reading import keep_mmengine_from_unpickling
 from tokennorm.layers import STEMS
 from tokennorm.layers.layer_norm_2d import LayerNorm2d
 from tokennorm.norms import NORMS

@@ -11,7 +11,7 @@ from mmengine.config import Config
 
 from tokennorm.base.messages import shorten
 from tokennorm.base.ranks import print_once
-from tokennorm.config.reading import check_options, merge_options
+from tokennorm.config.open_config import check_options, merge_options
 
 _ABSENT = object()
 _MOST_SHOWN = 2  # entries in a line

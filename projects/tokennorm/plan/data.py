@@ -10,12 +10,12 @@ from mmengine.config import Config
 
 from tokennorm.base.messages import UserError, user_errors
 from tokennorm.base.ranks import is_first_process, print_once
-from tokennorm.config.reading import drop_variables
+from tokennorm.config.open_config import drop_variables
 from tokennorm.config.tree import evaluators, innermost_datasets, is_classifier, loaders, set_num_classes, walk
 from tokennorm.datasets.coco.entries import original_id
 from tokennorm.datasets.coco.inspection import inspect_splits
-from tokennorm.datasets.drawing import palette
-from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.contact_sheet import palette
+from tokennorm.datasets.discovery import find_splits
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.datasets.image_folder import ImageSplit, find_image_folder
 from tokennorm.datasets.splits import SPLITS, CocoSplit

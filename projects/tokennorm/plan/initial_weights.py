@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from tokennorm.base.messages import UserError
 from tokennorm.base.published import published_detector
-from tokennorm.checkpoints.finding import PACKAGED
-from tokennorm.checkpoints.reading import Checkpoint, describe_entries
+from tokennorm.checkpoints.locating import PACKAGED
+from tokennorm.checkpoints.safe_reading import Checkpoint, describe_entries
 from tokennorm.config.tree import walk
 from tokennorm.plan.changes import Plan
 from tokennorm.plan.options import TrainOptions

@@ -13,10 +13,10 @@ from mmengine.registry import MODELS
 
 from tokennorm.base.messages import UserError, did_you_mean
 from tokennorm.base.ranks import print_once
-from tokennorm.checkpoints.finding import CheckpointError, newest_checkpoint, packaged_file
-from tokennorm.config.detectors import work_dir_of, written_configs
+from tokennorm.checkpoints.locating import CheckpointError, newest_checkpoint, packaged_file
+from tokennorm.config.detector_files import work_dir_of, written_configs
+from tokennorm.config.open_config import drop_variables, read_config
 from tokennorm.config.paths import CONFIGS, config_files
-from tokennorm.config.reading import drop_variables, read_config
 from tokennorm.config.tree import evaluators, is_classifier
 from tokennorm.datasets.coco.inspection import count_masks
 from tokennorm.datasets.splits import CocoSplit

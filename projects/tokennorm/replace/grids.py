@@ -13,7 +13,7 @@ from torch.nn.modules.utils import _pair
 from torch.utils._pytree import tree_leaves
 
 from tokennorm.images.padding import image_sizes_of
-from tokennorm.replace.masks import MASKS, OF_DECODERS, Mask, lengths_of, mask_arguments_of
+from tokennorm.replace.token_masks import MASKS, OF_DECODERS, Mask, lengths_of, mask_arguments_of
 
 
 class StemProjection(nn.Module):

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.helpers.coco_files import edit
-from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.discovery import find_splits
 from tokennorm.findings import Refusal
 
 

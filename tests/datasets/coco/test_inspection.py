@@ -15,7 +15,7 @@ from tests.helpers.coco_files import edit
 from tests.helpers.judging import codes, finding
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.datasets.coco.masks import NOWHERE, examine
-from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.discovery import find_splits
 from tokennorm.findings import RULES, Findings, judging
 
 

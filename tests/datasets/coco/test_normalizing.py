@@ -11,7 +11,7 @@ from pycocotools import mask as run_lengths
 from tests.helpers.data_folders import objects
 from tests.helpers.judging import codes, finding, judge
 from tokennorm.datasets.coco.normalizing import normalize
-from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.discovery import find_splits
 from tokennorm.findings import Refusal
 
 WIDE = [10, 10, 40, 20]

@@ -13,7 +13,7 @@ from torch import nn
 from tests.helpers.toy_training import EPOCHS, ITERATIONS, ToyMetric, collect_garbage, config, train  # noqa: F401
 from tokennorm.base.files import write_atomically
 from tokennorm.base.messages import UserError
-from tokennorm.checkpoints.finding import newest_checkpoint
+from tokennorm.checkpoints.locating import newest_checkpoint
 from tokennorm.engine.hooks.checkpoint import CheckpointHook
 from tokennorm.engine.runner import run as train_with_messages
 

@@ -17,7 +17,7 @@ from tests.helpers.toy_training import (
     collect_garbage,  # noqa: F401 - a fixture
     train,
 )
-from tokennorm.checkpoints.finding import newest_checkpoint
+from tokennorm.checkpoints.locating import newest_checkpoint
 from tokennorm.engine.resume.training_state import make_resumable
 from tokennorm.engine.runner import _load_checkpoint
 

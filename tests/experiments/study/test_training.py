@@ -28,7 +28,7 @@ from experiments.study.training import (
     train_run,
 )
 from tests.study_case import make_study
-from tokennorm.config.reading import drop_variables
+from tokennorm.config.open_config import drop_variables
 from tokennorm.registry import HOOKS
 
 TOOL = Path(__file__).resolve().parents[3] / 'projects' / 'experiments' / 'study' / 'run.py'

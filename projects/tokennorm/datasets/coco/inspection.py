@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tokennorm.datasets.coco.annotation_rules import NO_OBJECTS, judge
 from tokennorm.datasets.coco.columns import Columns
 from tokennorm.datasets.coco.entries import id_text, is_box, is_number, is_size, original_id
-from tokennorm.datasets.coco.rules import NO_OBJECTS, judge
 from tokennorm.datasets.image_files import PARTLY_READ_IMAGE, UNREADABLE_IMAGE, ImageFile, map_files, open_image
 from tokennorm.datasets.splits import CocoSplit
 from tokennorm.findings import Findings, Rule, current

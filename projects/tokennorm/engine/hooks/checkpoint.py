@@ -11,7 +11,7 @@ from mmengine.hooks import EarlyStoppingHook as UpstreamEarlyStoppingHook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from tokennorm.base.files import TEMPORARY, write_atomically
-from tokennorm.checkpoints.finding import NOTE
+from tokennorm.checkpoints.locating import NOTE
 from tokennorm.engine.distributed import unwrapped
 from tokennorm.engine.resume.random_state import random_state, set_random_state
 from tokennorm.engine.resume.training_state import restore_training_state, seed_training_samples, training_state

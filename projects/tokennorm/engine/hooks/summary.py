@@ -12,9 +12,9 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from tokennorm.base.cores import OtherPrograms, chosen_threads, logical_cores
 from tokennorm.base.environment import check_mmcv_ops
-from tokennorm.checkpoints.reading import common_meta
+from tokennorm.checkpoints.safe_reading import common_meta
 from tokennorm.config.tree import evaluators, innermost_datasets
-from tokennorm.engine.resume.schedule import follows_command
+from tokennorm.engine.resume.resumed_schedule import follows_command
 from tokennorm.plan.schedule import every, images_per_step
 from tokennorm.registry import HOOKS, type_name
 

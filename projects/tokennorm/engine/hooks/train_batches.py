@@ -13,8 +13,8 @@ from mmengine.runner import Runner
 from torch import Tensor, nn
 
 from tokennorm.base.files import write_atomically
-from tokennorm.checkpoints.reading import common_meta
-from tokennorm.datasets.drawing import draw_resized, tile
+from tokennorm.checkpoints.safe_reading import common_meta
+from tokennorm.datasets.contact_sheet import draw_resized, tile
 from tokennorm.engine.distributed import unwrapped
 from tokennorm.images.drawing import color_of
 from tokennorm.registry import HOOKS

@@ -4,9 +4,11 @@ Importing this room registers the rules of all rooms. Its modules and `findings/
 OpenMMLab, but inside of functions.
 """
 
-from tokennorm.datasets import finding
+from tokennorm.datasets import discovery as finding
 from tokennorm.datasets.coco import inspection
-from tokennorm.engine.rules import data, model, training
+from tokennorm.engine.rules import datasets_and_loaders as data
+from tokennorm.engine.rules import hooks_and_schedules as training
+from tokennorm.engine.rules import model
 from tokennorm.engine.rules.built import Built, judge, verify
 from tokennorm.findings import elsewhere
 

@@ -162,7 +162,7 @@ OTHER_OPTIMIZER = Rule('other-optimizer', 'error', 'the checkpoint to resume is 
          'in that order')  # fmt: skip
 def checkpoint_classes(built: Built) -> Lines:
     from tokennorm.checkpoints.class_rows import rows_by_name
-    from tokennorm.checkpoints.reading import common_meta
+    from tokennorm.checkpoints.safe_reading import common_meta
 
     if 'train' in built.splits and not built.cfg.get('resume'):  # `class_rows` takes rows by name
         return

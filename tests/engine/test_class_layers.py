@@ -14,7 +14,7 @@ from tests.helpers.exporting import build, config
 from tokennorm.checkpoints import Checkpoint
 from tokennorm.config.paths import config as mmdet_config
 from tokennorm.config.tree import set_num_classes
-from tokennorm.engine.class_rows import class_rows, classes_of
+from tokennorm.engine.class_layers import class_rows, classes_of
 from tokennorm.engine.runner import load_from_checkpoint
 from tokennorm.findings import Findings, judging
 

@@ -16,7 +16,7 @@ from torch.optim import SGD
 
 from tokennorm.backbones import PVT
 from tokennorm.base.messages import UserError
-from tokennorm.config.reading import (
+from tokennorm.config.open_config import (
     check_options,
     drop_variables,
     merge_options,

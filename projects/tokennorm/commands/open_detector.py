@@ -74,7 +74,7 @@ class Detector(BaseDetector):
                 self.backend: Any = ExportedDetector(detector)
         else:
             import_mmdet()
-            from tokennorm.inference.detector import TorchDetector
+            from tokennorm.inference.torch_detector import TorchDetector
 
             self.backend = TorchDetector(detector, checkpoint, device, options, tta)
         self.most_detections = self.backend.most_detections

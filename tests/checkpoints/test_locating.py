@@ -10,9 +10,10 @@ import pytest
 from tests.helpers.checkpoints import assert_same_weights, pretrained
 from tests.helpers.pvt import small_pvt
 from tests.helpers.weights import randomize
-from tokennorm.checkpoints import CheckpointError, find_checkpoint, finding
-from tokennorm.checkpoints.finding import PackagedWeights, newest_checkpoint, packaged_file
-from tokennorm.checkpoints.writing import to_bytes
+from tokennorm.checkpoints import CheckpointError, find_checkpoint
+from tokennorm.checkpoints import locating as finding
+from tokennorm.checkpoints.locating import PackagedWeights, newest_checkpoint, packaged_file
+from tokennorm.checkpoints.publication import to_bytes
 
 constants = pytest.importorskip('huggingface_hub.constants')
 COMMIT = '0123456789' * 4

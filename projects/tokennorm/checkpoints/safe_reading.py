@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from tokennorm.base.messages import shorten
-from tokennorm.checkpoints.finding import SAFETENSORS, URL, CheckpointError, download, find_checkpoint
 from tokennorm.checkpoints.layouts import StateDict
+from tokennorm.checkpoints.locating import SAFETENSORS, URL, CheckpointError, download, find_checkpoint
 from tokennorm.checkpoints.safe_unpickle import read_data
 from tokennorm.findings import current, is_judged
 from tokennorm.findings.elsewhere import NON_FINITE_WEIGHTS

@@ -15,8 +15,8 @@ from tests.helpers.http import serve
 from tests.helpers.pvt import published_layout, small_pvt
 from tests.helpers.weights import randomize
 from tokennorm.checkpoints import Checkpoint, CheckpointError, read_checkpoint, read_state_dict
-from tokennorm.checkpoints.reading import _read_for_mmengine, keep_mmengine_from_unpickling
-from tokennorm.checkpoints.writing import to_bytes
+from tokennorm.checkpoints.publication import to_bytes
+from tokennorm.checkpoints.safe_reading import _read_for_mmengine, keep_mmengine_from_unpickling
 from tokennorm.findings import Findings, Refusal, judging
 
 DAMAGED = {

@@ -12,8 +12,8 @@ from mmdet.datasets import CocoDataset
 import tokennorm
 from tests.helpers.trained import CONFIG
 from tokennorm.base.messages import UserError
-from tokennorm.inference.detector import category_ids_of
 from tokennorm.inference.runtime import Detections
+from tokennorm.inference.torch_detector import category_ids_of
 
 
 @pytest.fixture(scope='module')

@@ -15,7 +15,7 @@ from tests.helpers.scalars import write_scalars
 from tokennorm.base.messages import UserError
 from tokennorm.cli.compare import main
 from tokennorm.evaluation.results import CocoResults
-from tokennorm.report.compare import compare, config_changes, read_run, same_data
+from tokennorm.report.comparison import compare, config_changes, read_run, same_data
 from tokennorm.report.page import content_fingerprint, write_report
 
 

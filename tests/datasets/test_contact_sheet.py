@@ -6,7 +6,7 @@ import pytest
 from pycocotools import mask as run_lengths
 
 from tokennorm.datasets.coco.masks import draw_mask
-from tokennorm.datasets.drawing import contact_sheet, draw_annotations, palette, tile
+from tokennorm.datasets.contact_sheet import contact_sheet, draw_annotations, palette, tile
 from tokennorm.datasets.splits import CocoSplit
 
 BOX = np.zeros((20, 30), bool)

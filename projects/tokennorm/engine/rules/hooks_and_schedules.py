@@ -82,7 +82,7 @@ def _known_metrics(built: Built) -> list[str]:
     """Returns all metrics of validation, or [] where they are not known, as with a loop that names them anew."""
     from mmengine.runner import ValLoop
 
-    from tokennorm.checkpoints.reading import common_meta
+    from tokennorm.checkpoints.safe_reading import common_meta
 
     loop, meta = built.loops.get('val'), common_meta(getattr(built.data.get('val'), 'metainfo', None))
     names = [_names(metric, meta.get('classes') or ()) for metric in built.metrics.get('val', ())]

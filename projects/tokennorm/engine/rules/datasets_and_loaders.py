@@ -9,9 +9,9 @@ from typing import Any
 from tokennorm.base.messages import shorten
 from tokennorm.base.type_name import type_name
 from tokennorm.config.tree import evaluators, innermost_datasets
+from tokennorm.datasets.coco.annotation_rules import NO_OBJECTS
 from tokennorm.datasets.coco.folder import read_coco_file
-from tokennorm.datasets.coco.rules import NO_OBJECTS
-from tokennorm.datasets.finding import UNREADABLE_DATA
+from tokennorm.datasets.discovery import UNREADABLE_DATA
 from tokennorm.engine.rules.built import Built, Lines
 from tokennorm.findings import rule
 from tokennorm.findings.elsewhere import UNREAD_ENTRY
@@ -24,7 +24,7 @@ MOST_TRIED, MOST_LOOKED_AT = 16, 1000  # samples, of which a crop may lose the o
 
 @UNREAD_ENTRY.judged(on='config')
 def unread_entry(built: Built) -> Lines:
-    from tokennorm.config.reading import unread_entries
+    from tokennorm.config.open_config import unread_entries
 
     yield from unread_entries(built.cfg)
 

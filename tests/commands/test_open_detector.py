@@ -11,8 +11,8 @@ import pytest
 import tokennorm
 from tests.helpers.handmade_onnx import write_handmade
 from tokennorm.base.messages import UserError
-from tokennorm.inference.detector import TorchDetector
 from tokennorm.inference.runtime import ExportedDetector
+from tokennorm.inference.torch_detector import TorchDetector
 
 
 @pytest.fixture(scope='module')

@@ -7,7 +7,7 @@ import torch
 from mmengine import Config
 
 from tokennorm.checkpoints import read_checkpoint
-from tokennorm.checkpoints.writing import for_publication, to_bytes
+from tokennorm.checkpoints.publication import for_publication, to_bytes
 from tokennorm.findings import Findings, judging
 
 META = dict(dataset_meta=dict(classes=('cat', 'dög'), palette=[(1, 2, 3)]), cfg='model = 1\n', epoch=3, seed=None)

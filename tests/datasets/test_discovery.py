@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tests.helpers.folders import NAMES, by_image, write_yolo
-from tokennorm.datasets.finding import find_splits
+from tokennorm.datasets.discovery import find_splits
 from tokennorm.findings import Refusal
 
 

@@ -9,7 +9,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.optim.scheduler import CosineAnnealingLR, LinearLR, MultiStepLR, ReduceOnPlateauParamScheduler
 
 from tokennorm.base.messages import UserError
-from tokennorm.engine.resume.schedule import use_settings_of_run
+from tokennorm.engine.resume.resumed_schedule import use_settings_of_run
 
 LENGTH = 5  # iterations per epoch
 

@@ -17,10 +17,10 @@ from tokennorm.base.environment import check_mmcv_ops
 from tokennorm.base.messages import UserError
 from tokennorm.base.process import alone
 from tokennorm.checkpoints import Checkpoint, CheckpointError, convert_detector
-from tokennorm.checkpoints.reading import keep_mmengine_from_unpickling
+from tokennorm.checkpoints.safe_reading import keep_mmengine_from_unpickling
 from tokennorm.config.build_errors import build_errors
-from tokennorm.config.detectors import Named, detector_files
-from tokennorm.config.reading import read_config, unread_entries
+from tokennorm.config.detector_files import Named, detector_files
+from tokennorm.config.open_config import read_config, unread_entries
 from tokennorm.config.tree import innermost_datasets, set_num_classes, walk
 from tokennorm.evaluation.tta import use_tta
 from tokennorm.findings.elsewhere import UNREAD_ENTRY

@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tokennorm import replace_norms
-from tokennorm.replace.masks import lengths_of
+from tokennorm.replace.token_masks import lengths_of
 
 LAYER = dict(d_model=16, nhead=2, dim_feedforward=16, dropout=0.0, batch_first=True, dtype=torch.float64)
 SEQUENCE = dict(num_heads=2, grid='sequence')

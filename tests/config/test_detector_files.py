@@ -7,7 +7,7 @@ import pytest
 from tokennorm.base.messages import UserError
 from tokennorm.cli.predict import parse_args as predict_args
 from tokennorm.commands.opening import name_detector
-from tokennorm.config.detectors import config_of, detector_files
+from tokennorm.config.detector_files import config_of, detector_files
 
 CONFIG = 'retinanet_pvt-mini_fpn_shapes'
 

@@ -12,8 +12,8 @@ import torch
 
 from tokennorm.base.files import write_atomically
 from tokennorm.base.messages import UserError
-from tokennorm.checkpoints.finding import SAFETENSORS
-from tokennorm.checkpoints.reading import CheckpointError, state_dict_in
+from tokennorm.checkpoints.locating import SAFETENSORS
+from tokennorm.checkpoints.safe_reading import CheckpointError, state_dict_in
 from tokennorm.version import __version__
 
 _KEPT_META = ('dataset_meta', 'cfg', 'epoch', 'iter', 'seed', 'mmengine_version')

@@ -20,7 +20,7 @@ from tests.helpers.exporting import (
     write,
 )
 from tokennorm.base.messages import UserError
-from tokennorm.export.detector import WholeDetector, with_constant_padding
+from tokennorm.export.whole_detector import WholeDetector, with_constant_padding
 from tokennorm.export.writing import resize_rule
 from tokennorm.inference.runtime import ExportedDetector
 
