@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -67,6 +68,27 @@ def test_the_test_data_may_be_a_concatenation(demo_data, work_dir, detector):
     other = tokennorm.Detector(work_dir, device='cpu', options={'test_dataloader.dataset': datasets})
     other.model.test_cfg.update(detector.model.test_cfg)
     np.testing.assert_array_equal(other(path, 0.0).boxes, detector(path, 0.0).boxes)
+
+
+def test_the_image_size_of_training_is_that_of_testing(work_dir, tmp_path):
+    checkpoint = torch.load(next(work_dir.glob('epoch_*.pth')), weights_only=False)
+    checkpoint['meta']['dataset_meta']['image_size'] = 72
+    torch.save(checkpoint, tmp_path / 'other.pth')
+    detector = tokennorm.Detector(CONFIG, tmp_path / 'other.pth', device='cpu')
+    (batch,) = detector._inferencer.preprocess([np.zeros((100, 100, 3), np.uint8)])
+    assert batch[1]['inputs'][0].shape == (3, 72, 72)
+
+
+def test_augmented_detections_of_a_mirror_image_are_mirrored(demo_data, work_dir):
+    detector = tokennorm.Detector(work_dir, device='cpu', tta=True, options={'model.test_cfg.score_thr': 0.0})
+    image = cv2.imread(str(next((demo_data / 'images' / 'val').iterdir())))
+    found, mirrored = detector([image, image[:, ::-1].copy()], 0.0)
+    width = image.shape[1]
+    assert len(found) > 10
+    np.testing.assert_allclose(mirrored.scores, found.scores, atol=1e-5)
+    boxes = mirrored.boxes[:, [2, 1, 0, 3]]
+    boxes[:, ::2] = width - boxes[:, ::2]
+    np.testing.assert_allclose(boxes, found.boxes, atol=1e-2)
 
 
 def test_autocast_changes_no_detection(demo_data, detector):

@@ -21,3 +21,13 @@ def test_zeros_are_at_the_right_and_the_bottom(size, shape):
 
 def test_round_up_gives_the_next_multiple():
     assert [round_up(size, 4) for size in (0, 1, 4, 5, 8)] == [0, 4, 4, 8, 8]
+
+
+def test_an_exported_crop_indexes_on_the_device_of_the_grid():
+    class Crop(torch.nn.Module):
+        def forward(self, x):
+            return crop(x, 7, 9)
+
+    graph = torch.export.export(Crop(), (torch.empty(2, 8, 12, 3, device='meta'),)).graph
+    devices = [node.meta['val'].device.type for node in graph.nodes if isinstance(node.meta.get('val'), torch.Tensor)]
+    assert set(devices) == {'meta'}

@@ -66,3 +66,12 @@ def test_too_little_data_for_a_batch_raises():
     assert sampler.skip(0) == 0
     with pytest.raises(ValueError, match=r'3 samples give no batch of 4'):
         sampler.skip(2)
+
+
+def test_skipped_passes_are_followed_by_the_order_of_their_epoch():
+    sampler = DefaultSampler(range(IMAGES), seed=0)
+    batches = ResumableBatchSampler(sampler, TOTAL_BATCH)
+    assert batches.skip(IMAGES // TOTAL_BATCH + 1, epoch=3) == 1
+    rest = [int(draw) for batch in batches for draw in batch]
+    sampler.set_epoch(4)
+    assert rest == list(sampler)[TOTAL_BATCH:]
