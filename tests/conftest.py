@@ -9,6 +9,7 @@ import logging
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 # One thread per process: pytest-xdist starts one process per core. OpenMP reads this before torch is imported.
@@ -119,6 +120,11 @@ def fresh_visualizer():
 
 
 def forget_visualizers():
+    """Also releases mmengine's lock, which it keeps where the constructor of one raises: other threads would wait."""
+    if 'mmengine.utils.manager' in sys.modules:
+        with suppress(RuntimeError):  # not held
+            while True:
+                sys.modules['mmengine.utils.manager']._lock.release()
     if 'mmengine.visualization' in sys.modules:
         visualizer = sys.modules['mmengine.visualization'].Visualizer
         for kind in (visualizer, *visualizer.__subclasses__()):

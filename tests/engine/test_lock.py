@@ -11,7 +11,9 @@ from contextlib import nullcontext, suppress
 
 import cv2
 import pytest
+from mmengine.registry import DefaultScope
 from mmengine.runner.utils import set_random_seed
+from mmengine.utils import ManagerMixin
 from mmengine.utils.dl_utils import set_multi_processing
 
 from tests.helpers.settings import changed, settings
@@ -91,6 +93,19 @@ def test_runs_without_a_seed_have_different_ones():
         with one_run(seeded=False):
             seeds.append(set_random_seed())
     assert seeds[0] != seeds[1]
+
+
+def test_a_run_that_fails_leaves_no_lock_of_mmengine():
+    class Failing(ManagerMixin):
+        def __init__(self, name):
+            raise OSError(name)
+
+    with pytest.raises(OSError, match='logger'), one_run():
+        Failing.get_instance('logger')
+    other = threading.Thread(target=DefaultScope.get_current_instance, daemon=True)
+    other.start()
+    other.join(5)
+    assert not other.is_alive()
 
 
 def test_one_run_waits_for_another_and_may_be_nested(capsys):

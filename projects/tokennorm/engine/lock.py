@@ -23,6 +23,7 @@ from tokennorm.base.process import alone
 from tokennorm.base.ranks import is_first_process, print_once
 from tokennorm.config.detector_files import LOCK
 from tokennorm.engine.resume.random_state import random_state, set_random_state
+from tokennorm.registry.compat import release_mmengines_lock
 
 PATIENCE = 10  # seconds: data workers of a killed run hold its lock until they notice its end
 _NO_LOCKS = errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS  # a file system without locks, such as some of networks
@@ -68,6 +69,7 @@ def one_run(seeded: bool = True) -> Iterator[BuiltHook]:
             building.enter_context(alone())
             yield BuiltHook(building.close)
     finally:
+        release_mmengines_lock()
         _run.release()
 
 

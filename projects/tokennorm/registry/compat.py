@@ -11,6 +11,7 @@ the process. These are all:
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 
@@ -22,6 +23,18 @@ def make_mmengine_find_configs() -> None:
     from mmengine.config.utils import MODULE2PACKAGE
 
     MODULE2PACKAGE.update(tokennorm='tokennorm', mmseg='mmseg')
+
+
+def release_mmengines_lock() -> None:
+    """Releases mmengine's lock of instances as often as this thread holds it.
+
+    mmengine keeps it where a constructor raises, such as that of a logger, and other threads would wait for ever.
+    """
+    from mmengine.utils import manager
+
+    with suppress(RuntimeError):  # this thread does not hold it
+        while True:
+            manager._lock.release()
 
 
 def make_ssd_predict() -> None:
