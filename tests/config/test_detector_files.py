@@ -38,6 +38,7 @@ def test_work_directory_has_config_and_checkpoint(work_dir):
         "work_dir = open('executed', 'w')",
         "work_dir = 'x'\nmodel = dict(a=__import__('os').getcwd())",
         "_base_ = 'other.py'",
+        "_base_ = 'other.py'\nwork_dir = 'x'",
         "work_dir = 'x'\nfor _ in []: pass",
         'not python',
     ],

@@ -1,6 +1,6 @@
 """Walks through configs: heads and losses that follow the classes."""
 
-from tokennorm.config.tree import set_num_classes
+from tokennorm.config.tree import evaluators, set_num_classes
 
 
 def test_heads_of_masks_and_weights_of_losses_follow_the_classes():
@@ -9,3 +9,11 @@ def test_heads_of_masks_and_weights_of_losses_follow_the_classes():
     set_num_classes(model, 2)
     assert (mask2former['num_things_classes'], mask2former['loss_cls']['class_weight']) == (2, [1.0, 1.0, 0.1])
     assert model['bbox_head'] == dict(num_classes=2, loss_cls=dict(class_weight=[2.0, 2.0]))
+
+
+def test_evaluators_are_dicts_alone_in_a_list_or_wrapped():
+    metric = dict(type='CocoMetric')
+    for given in (metric, [metric], dict(metrics=metric), dict(type='Evaluator', metrics=[metric])):
+        assert evaluators(dict(val_evaluator=given), 'val') == [metric]
+    for without in ({}, [], dict(type='Evaluator')):
+        assert evaluators(dict(val_evaluator=without), 'val') == []

@@ -8,7 +8,8 @@ from tokennorm.datasets.discovery import find_splits
 from tokennorm.datasets.splitting import find_unsplit
 from tokennorm.findings import Refusal
 
-CVAT = """<annotations><meta><task><labels><label><name>cat</name></label></labels></task></meta>
+CVAT = """<annotations><meta><task><labels><label><name>cat</name></label>
+<label><name>night</name><type>tag</type></label></labels></task></meta>
 {}</annotations>"""
 
 
@@ -23,6 +24,7 @@ def test_subsets_of_a_project_of_cvat_are_its_splits(root):
     assert objects(splits['train']).keys() == {'0.png', '1.png', '2.png'}
     assert objects(splits['val'])['5.png'] == (96, 64, ('cat', 15, 15, 25, 25, 625))
     assert len(splits['val'].content['annotations']) == 2
+    assert [one['name'] for one in splits['val'].content['categories']] == ['cat']  # no box can be of a tag
     assert finding(judge(root)[1], 'unlisted-image').items == ('3.png', '6.png', '7.png')
     entries.append(entries.pop(0))  # the order of the images is not that of the splits
     (root / 'annotations.xml').write_text(CVAT.format(''.join(entries[::-1])))

@@ -142,6 +142,13 @@ def test_voc_details(tmp_path, coco, difficult):
     assert [category['name'] for category in content['categories']] == sorted(NAMES)
 
 
+def test_masks_are_not_the_images_of_a_voc_folder(tmp_path, coco):
+    root = write_voc(coco, tmp_path / 'voc')
+    shutil.copytree(root / 'JPEGImages', root / 'SegmentationClass')
+    (root / 'JPEGImages').rename(root / 'images')  # after the masks in the alphabet
+    assert {Path(one['file_name']).parent.name for one in find_splits(root)['val'].content['images']} == {'images'}
+
+
 def test_voc_objects_that_can_be_misread(tmp_path, coco):
     """Of two images of one stem the XML file names one; an object with two boxes is none."""
     root = write_voc(coco, tmp_path / 'voc')

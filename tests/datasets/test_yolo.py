@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from itertools import pairwise
 
 import pytest
@@ -305,6 +306,16 @@ def test_a_cache_that_cannot_be_written_is_named(root, tmp_path, monkeypatch):
     monkeypatch.setenv('TOKENNORM_CACHE', str(tmp_path / 'file'))
     with pytest.raises(UserError, match=r'which TOKENNORM_CACHE sets: .*Not a directory'):
         find_splits(root)
+
+
+def test_lines_that_begin_with_a_point_are_relative_to_their_file(root):
+    write_labels(root, BOX)
+    for name in ('0.png', '0.txt'):
+        shutil.copy(root / 'train' / name, root / name)
+    (root / 'data.yaml').write_text('train: train/list.txt\nnames: [cat]\n')
+    for line, name in (('./0.png', 'train/0.png'), ('0.png', '0.png')):
+        (root / 'train' / 'list.txt').write_text(line)
+        assert [one['file_name'] for one in find_splits(root, ('train',))['train'].content['images']] == [name]
 
 
 @pytest.mark.parametrize('place', ['.', './', 'train/..'])

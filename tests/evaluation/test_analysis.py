@@ -69,6 +69,14 @@ def test_low_scores_do_not_make_every_image_bad():
     assert result.confusion.sum() == len(truth['annotations'])
 
 
+def test_of_equally_many_errors_those_with_fewer_right_detections_are_worse():
+    truth = make_truth(3)
+    del truth['annotations'][7:12]  # image 2 has one object, the others six
+    found = perfect(truth)
+    result = evaluate(truth, found.select(~np.isin(np.arange(len(found)), [0, 6])))  # one of image 1, that of image 2
+    assert [(one.image_id, one.missed, one.right) for one in result.images] == [(2, 1, 0), (1, 1, 5), (3, 0, 6)]
+
+
 def wrong_classes(truth, count):
     for annotation in truth['annotations'][:count]:
         annotation['category_id'] = {2: 5, 5: 9, 9: 2}[annotation['category_id']]

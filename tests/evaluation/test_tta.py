@@ -28,6 +28,13 @@ def test_mirror_images_without_views_in_the_config():
     assert (merge.tta_cfg.max_per_img, merge.tta_cfg.nms.iou_threshold) == (cfg.model.test_cfg.max_per_img, 0.5)
 
 
+def test_proposals_are_not_merged_boxes():
+    cfg = Config.fromfile(config('mask-rcnn_pvt-mini_fpn'))
+    del cfg.model.roi_head['mask_head']
+    assert cfg.model.test_cfg.rpn.max_per_img > cfg.model.test_cfg.rcnn.max_per_img
+    assert use_tta(cfg)[0].tta_cfg.max_per_img == cfg.model.test_cfg.rcnn.max_per_img
+
+
 def test_masks_are_refused():
     with pytest.raises(UserError, match='--tta merges boxes only'):
         use_tta(Config.fromfile(config('mask-rcnn_pvt-mini_fpn')))

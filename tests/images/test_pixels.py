@@ -80,9 +80,10 @@ def test_pixels_of_a_path_and_of_a_pil_image(name, tmp_path, capfd):
     assert capfd.readouterr().err == ''
 
 
+@pytest.mark.parametrize('most', [-20, 0])
 @pytest.mark.parametrize('dtype', [np.float32, np.int16])
-def test_negative_values_only_are_refused(tmp_path, dtype):
-    cv2.imwrite(str(tmp_path / 'decibels.tif'), np.full((8, 8), -20, dtype))
+def test_negative_values_only_are_refused(tmp_path, dtype, most):
+    cv2.imwrite(str(tmp_path / 'decibels.tif'), np.linspace(-30, most, 64).reshape(8, 8).astype(dtype))
     problem = open_image(tmp_path / 'decibels.tif').problem
     assert problem.startswith('that cannot be used (it has no value above 0, such as')
     with pytest.raises(ImageError, match=r'decibels.tif cannot be read: it has no value above 0'):
@@ -190,11 +191,12 @@ def test_channels_and_pages_of_tiff(options, expected):
     assert left_out(stream.getvalue()) == expected
 
 
-def test_smaller_copies_in_a_tiff_are_not_pages():
+@pytest.mark.parametrize('kind', [1, 4])
+def test_smaller_copies_and_masks_in_a_tiff_are_not_pages(kind):
     tifffile, stream = pytest.importorskip('tifffile'), io.BytesIO()
     with tifffile.TiffWriter(stream) as writer:
         writer.write(COLOR, photometric='rgb')
-        writer.write(COLOR[::2, ::2], photometric='rgb', subfiletype=1)
+        writer.write(COLOR[::2, ::2], photometric='rgb', subfiletype=kind)
     assert left_out(stream.getvalue()) == []
 
 

@@ -1,6 +1,7 @@
 """Images and videos that `predict` reads, and inputs that it refuses."""
 
 import os
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -33,6 +34,17 @@ def test_every_third_frame_of_a_video(tmp_path):
     assert (source.count, source.frame_rate) == (4, 2)
     assert names_and_levels(source) == [('v/000000', 0), ('v/000003', 3), ('v/000006', 6), ('v/000009', 9)]
     assert source.times == {f'v/00000{i}': pytest.approx(i / 6, abs=0.001) for i in (0, 3, 6, 9)}
+
+
+def test_times_of_a_webcam_begin_at_0(tmp_path, monkeypatch):
+    frame = gray(100)
+    camera = SimpleNamespace(
+        isOpened=lambda: True, get=lambda key: 25.0, grab=lambda: True, retrieve=lambda: (1, frame)
+    )
+    monkeypatch.setattr(cv2, 'VideoCapture', lambda index: camera)
+    source = open_sources(['0'], tmp_path / 'out')
+    assert [next(source.images)[0] for _ in range(2)] == ['frame/000000', 'frame/000001']
+    assert list(source.times.values()) == pytest.approx([0, 0], abs=0.5)  # not of the machine's clock
 
 
 def test_files_and_folders_are_named_from_their_common_folder(tmp_path):

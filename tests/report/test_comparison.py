@@ -60,6 +60,7 @@ def test_the_page_has_the_differences(runs, tmp_path, capsys):
     page.feed((tmp_path / 'page.html').read_text())
     assert page.open == []
     rows = [row for row in page.rows if len(row) == 5]
+    assert [row[0] for row in rows].count(CLASSES[2]) == 1
     for entry, other in zip(first['classes'], second['classes'], strict=True):
         aps = [100 * entry['ap'], 100 * other['ap']]
         assert [entry['name'], str(entry['objects']), *(f'{ap:.1f}' for ap in aps), f'{aps[1] - aps[0]:+.1f}'] in rows
