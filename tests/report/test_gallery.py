@@ -1,6 +1,7 @@
 """Pictures of the report: what went wrong, where the objects are, and their surroundings."""
 
 import base64
+from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -29,6 +30,9 @@ def test_pictures_show_what_went_wrong(report):
         assert picture.caption == '{} false, {} missed, {} right'.format(*counts)
         states = [shape.state for shapes in gallery.shapes(errors.image_id, 400, 400) for shape in shapes]
         assert [states.count(state) for state in ('false', 'missed', 'right', 'found')] == [*counts, counts[2]]
+    scores = [float(shape.text.split()[-1]) for shape in gallery.shapes(evaluation.images[0].image_id, 400, 400)[1]]
+    assert scores == sorted(scores)  # the best ones are drawn last
+    assert len(set(scores)) > 2
     error = evaluation.label_errors[0]
     picture = gallery.label_errors(1)[0]
     assert error['dt_category'] in CLASSES.values()
@@ -80,6 +84,9 @@ def test_the_best_images_have_high_scores_and_overlaps(tmp_path):
         gallery = Gallery(truth, evaluation, tmp_path)
         qualities = {e.image_id: gallery.quality(e) for e in evaluation.images}
         assert qualities == pytest.approx({1: 0.54, 2: 0.7, 3: 0.81, 4: 0.45}, abs=1e-6), kind
+        assert (
+            gallery.quality(replace(evaluation.images[-1], missed=1)) == qualities[evaluation.images[-1].image_id] / 2
+        )
         assert [picture.file_name for picture in gallery.best_images(3)] == ['3.png', '2.png', '1.png']
 
 
