@@ -191,12 +191,11 @@ def test_channels_and_pages_of_tiff(options, expected):
     assert left_out(stream.getvalue()) == expected
 
 
-@pytest.mark.parametrize('kind', [1, 4])
-def test_smaller_copies_and_masks_in_a_tiff_are_not_pages(kind):
+def test_smaller_copies_in_a_tiff_are_not_pages():
     tifffile, stream = pytest.importorskip('tifffile'), io.BytesIO()
     with tifffile.TiffWriter(stream) as writer:
         writer.write(COLOR, photometric='rgb')
-        writer.write(COLOR[::2, ::2], photometric='rgb', subfiletype=kind)
+        writer.write(COLOR[::2, ::2], photometric='rgb', subfiletype=1)
     assert left_out(stream.getvalue()) == []
 
 
