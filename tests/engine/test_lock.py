@@ -77,7 +77,8 @@ def test_a_run_puts_back_the_settings_of_the_process():
     with suppress(KeyError), one_run():
         set_random_seed(3, deterministic=True)
         set_multi_processing('spawn', 0)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (50, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
         use_device('cpu')
         names_for_matplotlib(['größe'])
         assert {'random', 'numpy', 'torch_generator', 'start_method', 'opencv', 'files', 'deterministic'} <= set(
