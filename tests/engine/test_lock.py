@@ -73,18 +73,18 @@ def test_a_file_system_without_locks_is_trained_on(tmp_path, monkeypatch, number
 
 def test_a_run_puts_back_the_settings_of_the_process():
     cv2.setNumThreads(2)
-    before = settings()
-    with suppress(KeyError), one_run():
-        set_random_seed(3, deterministic=True)
-        set_multi_processing('spawn', 0)
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
-        use_device('cpu')
-        names_for_matplotlib(['größe'])
-        assert {'random', 'numpy', 'torch_generator', 'start_method', 'opencv', 'files', 'deterministic'} <= set(
-            changed(before)
-        )
-        raise KeyError
+    for _ in range(2):  # what is imported at first stays
+        before = settings()
+        with suppress(KeyError), one_run():
+            set_random_seed(3, deterministic=True)
+            set_multi_processing('spawn', 0)
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+            use_device('cpu')
+            names_for_matplotlib(['größe'])
+            set_by_run = {'random', 'numpy', 'torch_generator', 'start_method', 'opencv', 'files', 'deterministic'}
+            assert set_by_run <= set(changed(before))
+            raise KeyError
     assert changed(before) == {}
 
 
