@@ -80,6 +80,10 @@ def test_names_of_other_mounts_may_have_any_bytes(groups, tmp_path):
     assert cores.container_cores(tmp_path) == 4
 
 
+def test_escaped_characters_of_a_mount_are_read(groups):
+    assert groups(['0::/'], [('/', r'a\040b\134', 'cgroup2 cgroup2 rw')], {'a b\\/cpu.max': '300000 100000'}) == 3
+
+
 def test_systems_without_control_groups_have_no_limit(tmp_path):
     assert cores.container_cores(tmp_path) is None
 

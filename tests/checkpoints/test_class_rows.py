@@ -121,13 +121,13 @@ def test_rows_of_yolov3_keep_box_and_objectness():
     ('trained', 'classes', 'rows', 'line'),
     [
         ('ab', 'ab', [0, 1], 'classes: 2 of 2 rows taken by name'),
-        ('ab', 'ba', [1, 0], 'classes: 2 of 2 rows taken by name'),
-        ('ab', 'bcd', [1, None, None], 'classes: 1 of 3 rows taken by name, 2 new'),
-        ('ab', 'cd', [None, None], 'classes: 0 of 2 rows taken by name, 2 new'),
+        ('ab', 'ba', [1, 0], 'classes: 2 of 2 rows taken by name, in another order'),
+        ('ab', 'bcd', [1, None, None], 'classes: 1 of 3 rows taken by name, 2 newly initialized'),
+        ('ab', 'cd', [None, None], 'classes: 0 of 2 rows taken by name, 2 newly initialized'),
         ('aa', 'aa', [0, 1], 'classes: 2 of 2 rows taken by name'),  # LVIS has names of several classes
-        ('aa', 'aba', [0, None, 1], 'classes: 2 of 3 rows taken by name, 1 new'),
+        ('aa', 'aba', [0, None, 1], 'classes: 2 of 3 rows taken by name, 1 newly initialized'),
     ],
 )
 def test_classes_are_found_by_name(trained, classes, rows, line):
     assert rows_by_name(trained, classes) == rows
-    assert describe_rows(rows, classes) == line
+    assert describe_rows(rows) == line

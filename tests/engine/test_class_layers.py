@@ -42,11 +42,31 @@ def rows(tensor, number):
 @pytest.mark.parametrize(
     ('meta', 'classes', 'line'),
     [
-        (dict(dataset_meta=dict(classes=('red', 'green'))), ('green', 'red'), '2 of 2 rows taken by name'),
-        (dict(CLASSES=('red', 'green')), ('green', 'blue', 'red'), '2 of 3 rows taken by name, 1 new'),  # of mmdet 2
-        (dict(dataset_meta=dict(CLASSES=('red', 'green'))), ('bus',), '0 of 1 rows taken by name, 1 new'),  # of 3.0rc
-        (dict(cfg="dataset_type = 'CocoDataset'"), ('owl', 'person', 'car'), '2 of 3 rows taken by name, 1 new'),
-        (dict(dataset_meta=dict(classes=COCO)), ('truck', 'person'), '2 of 2 rows taken by name'),
+        (
+            dict(dataset_meta=dict(classes=('red', 'green'))),
+            ('green', 'red'),
+            '2 of 2 rows taken by name, in another order',
+        ),
+        (
+            dict(CLASSES=('red', 'green')),
+            ('green', 'blue', 'red'),
+            '2 of 3 rows taken by name, in another order, 1 newly initialized',
+        ),  # of mmdet 2
+        (
+            dict(dataset_meta=dict(CLASSES=('red', 'green'))),
+            ('bus',),
+            '0 of 1 rows taken by name, 1 newly initialized',
+        ),  # of 3.0rc
+        (
+            dict(cfg="dataset_type = 'CocoDataset'"),
+            ('owl', 'person', 'car'),
+            '2 of 3 rows taken by name, 1 newly initialized',
+        ),
+        (
+            dict(dataset_meta=dict(classes=COCO)),
+            ('truck', 'person'),
+            '2 of 2 rows taken by name, in another order',
+        ),
     ],
 )
 def test_rows_follow_the_names(meta, classes, line, tmp_path):

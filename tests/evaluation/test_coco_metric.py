@@ -12,6 +12,7 @@ from pycocotools import mask as run_lengths
 
 from tests.helpers.cases import slow
 from tokennorm.evaluation import coco_metric
+from tokennorm.evaluation.average_precision import COCO_AP, COCO_AR
 from tokennorm.evaluation.coco_metric import CocoMetric
 from tokennorm.evaluation.results import CocoResults
 
@@ -141,11 +142,20 @@ def test_limits_without_100_count_the_last_limit(beside_mmdet, data):
         assert values == evaluate(MMDetCocoMetric, path, samples, use_mp_eval=True, **arguments)[1]
 
 
+@pytest.mark.parametrize('limits', [(1, 10, 100, 300), (5, 100, 10, 200, 300)])
+def test_more_than_three_limits_are_those_of_mmdet(data, limits):
+    """pycocotools counts the third one where `mAP` has 100, and classes all."""
+    path, samples = data
+    arguments = dict(metric='bbox', proposal_nums=limits, classwise=True, metric_items=[*COCO_AP, *COCO_AR])
+    _, expected = evaluate(MMDetCocoMetric, path, samples, **arguments)
+    assert evaluate(CocoMetric, path, samples, **arguments)[1] == pytest.approx(expected, nan_ok=True)
+
+
 def test_options_that_cannot_be_evaluated_stop_before_training(data):
     path, _ = data
     with pytest.raises(ValueError, match=r"metric_items has 'mAP50' \(did you mean mAP_50\?\); expected mAP, mAP_50"):
         CocoMetric(ann_file=str(path), metric_items=['mAP50'])
-    with pytest.raises(ValueError, match=r"proposal_nums=\(1, 10\) with metric='bbox' must be three limits"):
+    with pytest.raises(ValueError, match=r"proposal_nums=\(1, 10\) with metric='bbox' must be three limits or more"):
         CocoMetric(ann_file=str(path), proposal_nums=(1, 10))
 
 

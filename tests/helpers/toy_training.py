@@ -132,7 +132,7 @@ def config(
             param_scheduler=dict(type='CosineAnnealingLR', T_max=18, by_epoch=False),
             default_hooks=dict(
                 checkpoint=dict(
-                    type='CheckpointHook',
+                    type='tokennorm.CheckpointHook',
                     interval=interval,
                     by_epoch=by_epoch,
                     max_keep_ckpts=max_keep_ckpts,

@@ -116,6 +116,28 @@ def test_pixels_without_a_value_leave_the_others_as_they_are(mark):
     assert decode(cv2.imencode('.tif', image)[1].tobytes())[0, :, 0].tolist() == [0, 0, 100, 255]
 
 
+@pytest.mark.parametrize(
+    ('dtype', 'mark', 'values', 'levels'),
+    [
+        (np.float32, -9999, [0, 0.5, 1], [0, 0, 128, 255]),
+        (np.float32, -3e6, [0, 100, 255], [0, 0, 100, 255]),
+        (np.float32, -9999, [-8, 0, 8], [128, 0, 128, 255]),  # degrees
+        (np.int16, -32768, [200, 400, 1023], [0, 50, 100, 255]),  # meters
+        (np.float32, -1024, [-1000, 0, 2048], None),  # air around a scan
+        (np.float32, -9999, [-9000, 0, 1], None),
+    ],
+)
+def test_a_number_far_below_all_others_marks_pixels_without_a_value(dtype, mark, values, levels):
+    image, notes = np.array([[mark, *values]], dtype), []
+    pixels = decode(cv2.imencode('.tif', image)[1].tobytes(), notes.append)[0, :, 0].tolist()
+    if levels is None:
+        assert notes == []
+        assert pixels[0] < pixels[1]
+    else:
+        assert notes == [f'pixels of {mark:.6g} as 0']
+        assert pixels == levels
+
+
 @pytest.mark.parametrize('name', VALUES)
 def test_the_whole_range_of_values_below_0_is_kept(name):
     values, dtype, levels = VALUES[name]

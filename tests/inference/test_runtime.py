@@ -261,7 +261,9 @@ def test_numbers_files_and_recommended_ones(tmp_path):
     detector, path = TwoClasses(), write(tmp_path / 'thresholds.json', star=0.5, disk=0.25)
     for chosen, expected in ((path, [0.25, 0.5]), (str(path), [0.25, 0.5]), ('0.4', [0.4] * 2), (0.4, [0.4] * 2)):
         assert detector.thresholds(chosen).tolist() == expected
-    with pytest.raises(ThresholdError, match=r'score thresholds best: there are none; training writes thresholds.json'):
+    with pytest.raises(
+        ThresholdError, match=r'score thresholds best: there are none for this file; training notes them'
+    ):
         detector.thresholds('best')
     detector.recommended = [0.1, 0.7]
     assert detector.thresholds('best').tolist() == [0.1, 0.7]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from mmengine.config import Config
+from mmengine.hooks import CheckpointHook
 
 from tests.helpers.configs import small_config
 from tokennorm.plan import recipe
@@ -39,7 +40,7 @@ def test_the_best_checkpoint_is_by_box_or_mask_ap(evaluator, metric):
     assert hook.get('save_best') == metric
     cfg.default_hooks.checkpoint = dict(type='CheckpointHook', save_best='x', max_keep_ckpts=5)
     use_training_hooks(cfg)
-    assert cfg.default_hooks.checkpoint == dict(type='CheckpointHook', save_best='x', max_keep_ckpts=5)
+    assert cfg.default_hooks.checkpoint == dict(type='tokennorm.CheckpointHook', save_best='x', max_keep_ckpts=5)
 
 
 def test_hooks_of_a_foreign_config_are_not_doubled():
@@ -51,8 +52,7 @@ def test_hooks_of_a_foreign_config_are_not_doubled():
     assert sorted(hooks) == sorted(
         [
             'EMAHook',
-            'CheckpointHook',
-            *(f'tokennorm.{name}Hook' for name in (*ADDED, 'Report', 'EarlyStopping')),
+            *(f'tokennorm.{name}Hook' for name in (*ADDED, 'Report', 'Checkpoint', 'EarlyStopping')),
         ]
     )
     assert cfg.default_hooks.early_stopping.patience == 2
@@ -61,11 +61,23 @@ def test_hooks_of_a_foreign_config_are_not_doubled():
     assert (cfg.default_hooks.checkpoint.interval, cfg.default_hooks.checkpoint.max_keep_ckpts) == (3, 1)
     cfg = small_config(default_hooks=dict(checkpoint=dict(type='CheckpointHook')), custom_hooks=[checkpoint])
     use_training_hooks(cfg, own_data=False)  # a recipe as it is
-    assert checkpoint in cfg.custom_hooks
+    assert cfg.custom_hooks == [dict(type='CheckpointHook', interval=3, max_keep_ckpts=1)]
     assert 'max_keep_ckpts' not in cfg.default_hooks.checkpoint
     cfg = small_config(custom_hooks=[stop])  # mmengine's forgets its count when training is resumed
     use_training_hooks(cfg)
     assert cfg.custom_hooks[0] == dict(type='tokennorm.EarlyStoppingHook', monitor='loss')
+
+
+@pytest.mark.parametrize('kind', ['CheckpointHook', 'mmengine.CheckpointHook', CheckpointHook, 'mine.CheckpointHook'])
+def test_the_written_config_names_the_hook_that_resumes(kind):
+    """Also a runner of mmengine that reads the config of a run then has it."""
+    cfg = small_config(default_hooks=dict(checkpoint=dict(type=kind, interval=5)))
+    for _ in range(2):
+        use_training_hooks(cfg)
+        assert cfg.default_hooks.checkpoint.type == (kind if 'mine' in str(kind) else 'tokennorm.CheckpointHook')
+    cfg = small_config(default_hooks=dict(checkpoint=None))
+    use_training_hooks(cfg)
+    assert cfg.default_hooks.checkpoint is None
 
 
 def test_a_loop_of_teacher_and_student_keeps_its_own_names():

@@ -12,6 +12,7 @@ from mmengine.runner import EpochBasedTrainLoop
 
 from experiments.shapes import CLASSES
 from tests.helpers.detections import make_truth, noisy
+from tokennorm.checkpoints import Checkpoint
 from tokennorm.report.hook import ReportHook
 from tokennorm.report.page import is_running
 
@@ -28,6 +29,12 @@ def test_a_training_run_ends_with_a_report(demo_trained):
         assert part in text, part
     detections = json.loads((demo_trained / 'report.bbox.json').read_text())
     assert {detection['image_id'] for detection in detections} == {1, 2, 3}
+
+
+def test_the_best_checkpoint_has_its_own_thresholds(demo_trained):
+    """Where a resumed run finds no better one, thresholds.json is that of the end of training."""
+    noted = json.loads((demo_trained / 'thresholds.json').read_text())
+    assert Checkpoint.read(demo_trained / noted['checkpoint']).meta['thresholds'] == noted['classes']
 
 
 @pytest.mark.parametrize('template', ['epoch_{}.pth', 'ep{:03d}.pth'])

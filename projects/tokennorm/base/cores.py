@@ -2,11 +2,13 @@
 
 import importlib
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 THREADS = 'OMP_NUM_THREADS', 'MKL_NUM_THREADS'  # in which users choose the number of PyTorch's threads
+_OCTAL = re.compile(r'\\([0-7]{3})')  # space, tab, newline and backslash in mountinfo
 STAT = Path('/proc/stat')  # ticks of each core in user, nice, system, idle, iowait, irq, softirq, steal
 
 
@@ -42,7 +44,7 @@ def _control_groups(proc: Path) -> Iterator[Path]:
     }
     for line in (line for line in mounts if ' - cgroup' in line):
         before, _, after = line.partition(' - ')
-        root, place = before.split()[3:5]
+        root, place = (_OCTAL.sub(lambda code: chr(int(code[1], 8)), path) for path in before.split()[3:5])
         kind, *_, options = after.split()
         if kind == 'cgroup2':
             path = PurePosixPath(paths.get('', ''))

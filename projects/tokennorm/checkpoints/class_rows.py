@@ -25,11 +25,24 @@ def _numbered(names: Sequence[str]) -> Iterator[tuple[str, int]]:
         seen[name] += 1
 
 
-def describe_rows(rows: Sequence[int | None], classes: Sequence[str]) -> str:
+def describe_rows(rows: Sequence[int | None]) -> str:
     """Returns one line about the rows that are taken."""
-    new = [name for name, row in zip(classes, rows, strict=True) if row is None]
-    taken = f'classes: {len(rows) - len(new)} of {len(rows)} rows taken by name'
-    return f'{taken}, {len(new)} new' if new else taken
+    taken = [row for row in rows if row is not None]
+    parts = [f'classes: {len(taken)} of {len(rows)} rows taken by name']
+    parts += ['in another order'] * (taken != sorted(taken))
+    parts += [f'{len(rows) - len(taken)} newly initialized'] * (len(taken) < len(rows))
+    return ', '.join(parts)
+
+
+def describe_difference(trained: Sequence[str], classes: Sequence[str]) -> str | None:
+    """Returns how the classes of a checkpoint differ from others, and which row a class has by place; None if equal."""
+    rows = rows_by_name(trained, classes)
+    if rows == list(range(len(trained))):
+        return None
+    reason = 'not the same' if None in rows or len(rows) != len(trained) else 'in another order'
+    both = f'{len(trained)} ({", ".join(trained)}) and {len(classes)} ({", ".join(classes)})'
+    pairs = [f'{new} has the row of {old}' for old, new in zip(trained, classes, strict=False) if old != new]
+    return '; by their places '.join([f'{reason}: {both}', *pairs[:1]])
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tokennorm.checkpoints.locating import SAFETENSORS
 from tokennorm.checkpoints.safe_reading import CheckpointError, state_dict_in
 from tokennorm.version import __version__
 
-_KEPT_META = ('dataset_meta', 'cfg', 'epoch', 'iter', 'seed', 'mmengine_version')
+_KEPT_META = ('dataset_meta', 'thresholds', 'cfg', 'epoch', 'iter', 'seed', 'mmengine_version')
 
 
 def for_publication(content: Any, source: str | Path) -> dict[str, Any]:

@@ -28,14 +28,14 @@ def main(argv: list[str]) -> None:
     if args.json:
         print_json([asdict(rule) for rule in chosen])
     elif args.code:
-        say(page(chosen[0]))
+        say(page(chosen[0]).replace('**', '').replace('`', ''))
     else:
         width = max(map(len, RULES))
         say('\n'.join(f'{rule.code:{width}}  {rule.severity:7}  {rule.summary}' for rule in chosen))
 
 
 def page(rule: Rule) -> str:
-    """Returns the page of a rule, as the page of rules has it below its heading."""
+    """Returns the page of a rule, in Markdown, as the page of rules has it below its heading."""
     way_past = f'`--allow {rule.code}` makes it a warning.' if rule.severity == 'error' else 'It cannot be allowed.'
     if rule.can_allow and rule.severity != 'error':
         way_past = f'`--allow {rule.code}` silences it.'

@@ -48,7 +48,7 @@ def publish(source: Any, out: str | Path, *, license: str = '') -> PublishResult
     checkpoint = Checkpoint.read(str(source))
     source = Path(checkpoint.source)
     published = for_publication(checkpoint.content, checkpoint.source)
-    if (thresholds := thresholds_of(source)) is not None:
+    if 'thresholds' not in published['meta'] and (thresholds := thresholds_of(source)) is not None:
         published['meta']['thresholds'] = json.loads(thresholds.read_text(encoding='utf-8'))['classes']
     make_output_dir(out.parent)
     file = to_bytes(published, out.suffix)

@@ -39,7 +39,7 @@ def class_rows(cfg: Config, model: nn.Module, checkpoint: Checkpoint, classes: l
     found = take_class_rows(axes, expected, old, trained, classes)
     by_place = {key: axis for key, axis in axes.items() if key.startswith(tuple(_scores_of_objects(model)))}
     found |= take_class_rows(by_place, expected, old, *([str(i) for i in range(len(c))] for c in (trained, classes)))
-    return found, describe_rows(rows, classes) if found else ''
+    return found, describe_rows(rows) if found else ''
 
 
 def classes_of(checkpoint: Checkpoint) -> list[str]:

@@ -265,6 +265,10 @@ def _load_checkpoint(runner: Runner, checkpoint: dict[str, Any], rows: Rows, fil
         checkpoint['state_dict'] |= {key: take(initial[key]) for key, take in rows.items()}
     runner.call_hook('after_load_checkpoint', checkpoint=checkpoint)  # EMAHook replaces the state dict
     if runner._resume:  # private in mmengine 0.10.12
+        dataset_meta = getattr(runner.train_dataloader.dataset, 'metainfo', None)
+        noted = checkpoint['meta'].get('dataset_meta')
+        if len({as_json(meta, default=str, sort_keys=True) for meta in (dataset_meta, noted)}) == 1:
+            checkpoint['meta']['dataset_meta'] = dataset_meta  # mmengine compares pickles, and would warn
         restart_epoch(runner, checkpoint)
         use_settings_of_run(runner, checkpoint)
     unwrapped(runner.model).load_state_dict(checkpoint['state_dict'], strict=False)  # heads may be new

@@ -24,15 +24,15 @@ class CocoMetric(MMDetCocoMetric):
 
     mmdet's own evaluation runs where hotcoco is not installed, for `proposal` metrics, with `format_only`, and without
     `ann_file`. Both give the same numbers, including mmdet's two limits: `mAP` counts the 100 best detections per image
-    and class, the other values `proposal_nums[-1]`; with `use_mp_eval` all values count `proposal_nums[-1]`. One
-    exception: if `proposal_nums` has no 100, `mAP` counts `proposal_nums[-1]` too, and mmdet's is -1. And where the
+    and class, the other values `proposal_nums[2]`; with `use_mp_eval` all values count `proposal_nums[-1]`. One
+    exception: if `proposal_nums` has no 100, `mAP` counts `proposal_nums[2]` too, and mmdet's is -1. And where the
     loader reads some images of the file only (`indices`), objects in the others count as missed in mmdet, and not here.
     With `classwise`, mmdet gives the AP of a class to another one where the ids of the file's categories do not ascend.
 
     `detections` are those of the last evaluation by 'bbox' or 'segm', on the main process only.
 
     Raises:
-        ValueError: for `metric_items` that do not exist, and for other than three `proposal_nums` where a metric
+        ValueError: for `metric_items` that do not exist, and for fewer than three `proposal_nums` where a metric
             other than 'proposal_fast' is evaluated.
     """
 
@@ -56,8 +56,8 @@ class CocoMetric(MMDetCocoMetric):
         chosen = dict(proposal_nums=proposal_nums, metric_items=metric_items, iou_thrs=iou_thrs)
         super().__init__(ann_file, *args, **chosen, **kwargs)
         by_limits = [metric for metric in self.metrics if metric != 'proposal_fast' and not self.format_only]
-        if by_limits and len(proposal_nums) != 3:
-            text = 'must be three limits, such as (100, 300, 1000); only proposal_fast takes any number'
+        if by_limits and len(proposal_nums) < 3:
+            text = 'must be three limits or more, such as (100, 300, 1000); only proposal_fast takes any number'
             raise ValueError(f'proposal_nums={proposal_nums!r} with metric={by_limits[0]!r} {text}')
         self.ann_file = ann_file
         self._read_ids: list[int] | None = None  # `img_ids` of the last evaluation, unless a caller chose them
@@ -71,7 +71,12 @@ class CocoMetric(MMDetCocoMetric):
     @property
     def max_detections(self) -> int:
         """Number of detections per image and class that `mAP` counts."""
-        return 100 if 100 in self.proposal_nums and not self.use_mp_eval else self.proposal_nums[-1]
+        return 100 if 100 in self.proposal_nums and not self.use_mp_eval else self.proposal_nums[self._most]
+
+    @property
+    def _most(self) -> int:
+        """Index of the limit that values count other than `mAP`: pycocotools takes the third."""
+        return -1 if self.use_mp_eval else 2
 
     def compute_metrics(self, results: list) -> dict[str, float]:
         """Returns AP by mmdet's names. It is 0 where nothing was detected in any image; mmdet then returns none."""
@@ -129,9 +134,10 @@ class CocoMetric(MMDetCocoMetric):
         params['iou_thrs'] = [float(value) for value in self.iou_thrs]
         evaluation = detections.evaluate(self._coco_api.dataset, iou_type, **params)
         limit = self.proposal_nums.index(self.max_detections)
-        stats = {name: average_precision(evaluation, **which) for name, which in COCO_AP.items()}
+        most = dict(limit=self._most)
+        stats = {name: average_precision(evaluation, **most, **which) for name, which in COCO_AP.items()}
         stats['mAP'] = average_precision(evaluation, limit=limit)
-        stats |= {name: average_recall(evaluation, **which) for name, which in COCO_AR.items()}
+        stats |= {name: average_recall(evaluation, **(most | which)) for name, which in COCO_AR.items()}
         values = {}
         if self.classwise:
             for label, name in enumerate(self.dataset_meta['classes']):

@@ -6,8 +6,9 @@ It needs numpy and OpenCV; Pillow for WebP, AVIF, GIF and JPEG 2000 as well as f
 - 16-bit and float images are scaled linearly. White is the smallest full range that holds the largest value of the
   image: 1 (float only), 2**8 - 1, 2**10 - 1, 2**12 - 1, 2**14 - 1 or 2**16 - 1. Black is 0. With negative values, as
   in CT, black is the nearest -2**n below all values; white of floats is then 1 or the nearest 2**n above.
-- Float images that are between -1/4 and 2 are cut at 0 and 1, as resampled images are. NaN, infinity
-  and values beyond 1e37, which mark pixels without a value, become 0.
+- Float images that are between -1/4 and 2 are cut at 0 and 1, as resampled images are.
+- What marks pixels without a value becomes 0: NaN, infinity, values beyond 1e37, and a number such as -9999 that is far
+  below all others.
 - Gray becomes three equal channels, a palette its colors, CMYK RGB. Transparency is dropped.
 - Of several frames or pages the first is read, of more channels than colors the first ones. Files that end early are
   refused.
@@ -32,6 +33,7 @@ HTTP = 'http://', 'https://'
 Note = Callable[[str], Any]
 PAGES, FRAMES = 'the first of several pages', 'the first of several frames'
 _BITS = 8, 10, 12, 14, 16
+_MARK = -999  # and less
 _NO_VALUE = 1e37  # and more: GeoTIFF marks pixels without a value by the least number of float32, -3.4e38
 CV_LOG = getattr(cv2.utils, 'logging', cv2)  # of OpenCV 5; OpenCV 4 has its functions itself
 # Files that OpenCV decodes in full, with their EXIF: JPEG, PNG, TIFF, BMP and PNM.
@@ -237,6 +239,12 @@ def _to_8_bits(image: np.ndarray, note: Note | None = None) -> np.ndarray:
             if note is not None:
                 note('NaN, infinity and values beyond 1e37 as 0')
         least, most = image.min().item(), image.max().item()
+        if least <= _MARK and most > 0:
+            lowest = image[image > least].min().item()  # of the others
+            if 0 < 2 * (most - lowest) < lowest - least:
+                if note is not None:
+                    note(f'pixels of {least:.6g} as 0')
+                image, least = np.where(image == least, 0, image), min(lowest, 0)
         if most <= 0 and least < 0:
             raise ImageError('it has no value above 0, such as decibels; convert it to 8 or 16 bits')
         black, white = _black_and_white(least, most, is_float)

@@ -164,8 +164,8 @@ class BaseDetector:
             lowest = self.recommended
             if lowest is None:
                 raise ThresholdError(
-                    f'score thresholds best: there are none; training writes {THRESHOLDS} for its best checkpoint, '
-                    f'`tokennorm test --report` next to its report; name that file, or give a number'
+                    f'score thresholds best: there are none for this file; training notes them in its best checkpoint, '
+                    f'and `tokennorm test --report` writes a {THRESHOLDS}; name that file, or give a number'
                 )
         elif isinstance(chosen, str | PathLike):
             try:

@@ -131,7 +131,7 @@ class TorchDetector(BaseDetector):
 
     @property
     def recommended(self) -> list[float] | None:
-        """Those of a published file, or of the file next to the checkpoint."""
+        """Those in the checkpoint, or of the file next to it, which earlier versions wrote only."""
         if set(self.classes) <= set(self._thresholds):
             return [float(self._thresholds[name]) for name in self.classes]
         path = thresholds_of(self.checkpoint)

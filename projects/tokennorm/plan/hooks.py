@@ -5,6 +5,7 @@ from typing import Any
 
 from mmengine.config import Config
 from mmengine.device import get_device
+from mmengine.hooks import CheckpointHook, EarlyStoppingHook
 
 from tokennorm.base.messages import UserError
 from tokennorm.base.ranks import print_once
@@ -31,7 +32,7 @@ def training_hooks(metrics: Sequence[str], ema: bool = False, patience: int | No
     hooks = dict(
         data_errors=DATA_ERRORS,
         non_finite=dict(type='tokennorm.NonFiniteHook'),  # before a checkpoint is written
-        checkpoint=dict(type='CheckpointHook', interval=1),  # `make_resumable` replaces the type
+        checkpoint=dict(type='tokennorm.CheckpointHook', interval=1),
         early_stopping=stop,
         ema=EMA,
         report=dict(type='tokennorm.ReportHook'),
@@ -81,9 +82,16 @@ def use_training_hooks(
             checkpoint.update(save_best=metrics[0], rule='greater')
         if most_epochs is not None and checkpoint.get('by_epoch', True) and checkpoint.get('interval', 1) > most_epochs:
             checkpoint['interval'] = most_epochs
-    for hook in filter(None, (*cfg.custom_hooks, *cfg.default_hooks.values())):
-        if hook.get('type') == 'EarlyStoppingHook':  # mmengine's forgets its count when training is resumed
-            hook['type'] = 'tokennorm.EarlyStoppingHook'
+    _make_resumable(CheckpointHook, cfg.default_hooks.checkpoint)  # not a second one
+    _make_resumable(EarlyStoppingHook, *cfg.custom_hooks, *cfg.default_hooks.values())
+
+
+def _make_resumable(upstream: type, *hooks: dict[str, Any] | None) -> None:
+    """Replaces one of mmengine's hooks, which forgets its state when training is resumed, by that of this package."""
+    name = upstream.__name__
+    for hook in hooks:
+        if hook is not None and hook.get('type') in (name, f'mmengine.{name}', upstream):
+            hook['type'] = f'tokennorm.{name}'
 
 
 def use_common_hooks(cfg: Config) -> None:

@@ -12,7 +12,15 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from tokennorm.base.messages import UserError
 from tokennorm.registry import HOOKS
-from tokennorm.report.page import IOU_TYPES, Running, end_running, format_points, is_running, write_report
+from tokennorm.report.page import (
+    IOU_TYPES,
+    Running,
+    end_running,
+    format_points,
+    is_running,
+    recommended_thresholds,
+    write_report,
+)
 
 MOST_TIME = 0.05  # of training, for the pages that are written after validations
 
@@ -33,10 +41,27 @@ class ReportHook(Hook):
         self.begin, self.began = -1, 0.0  # iteration and time of the beginning, or of the resume
         self.written, self.cost = 0.0, 0.0  # time at which the latest page was written, and seconds that this took
         self.validated = 0.0  # time of the latest validation
+        self.is_validating = False
 
     def before_train(self, runner: Runner) -> None:
         self.begin, self.began = runner.iter, time.time()
         self.written = self.validated = self.began
+
+    def before_val(self, runner: Runner) -> None:
+        self.is_validating = True
+
+    def after_val(self, runner: Runner) -> None:
+        self.is_validating = False
+
+    def before_save_checkpoint(self, runner: Runner, checkpoint: dict[str, Any]) -> None:
+        """Notes the recommended thresholds in the checkpoint that a validation has chosen, as `publish` does."""
+        if self.is_validating and getattr(metric := _metric(runner, 'val'), 'detections', {}):
+            try:
+                checkpoint['meta']['thresholds'] = recommended_thresholds(
+                    metric.ann_file, metric.detections, metric.category_ids, metric.max_detections, metric.img_ids
+                )
+            except Exception as error:
+                runner.logger.debug(f'no recommended thresholds ({type(error).__name__}: {error})')
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         """Keeps the detections of a best checkpoint, which the checkpoint hook has just written."""

@@ -147,6 +147,19 @@ def write_report(
     return numbers
 
 
+def recommended_thresholds(
+    ann_file: str | Path,
+    detections: Mapping[str, CocoResults],
+    category_ids: Sequence[int] | None,
+    max_detections: int,
+    image_ids: Sequence[int] | None,
+) -> dict[str, float]:
+    """Returns what `write_report`, with these arguments, recommends as the score threshold of each class."""
+    ground_truth = select_categories(json.loads(Path(ann_file).read_bytes()), category_ids, image_ids)
+    kind = list(detections)[-1]
+    return evaluate(ground_truth, detections[kind], kind, max_detections).class_thresholds()
+
+
 def is_running(path: str | Path) -> bool:
     """Returns whether a page says that its training run has not ended."""
     return Path(path).is_file() and _REFRESH in Path(path).read_text(encoding='utf-8')[:2000]

@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from mmengine.config import Config
-from mmengine.hooks import CheckpointHook
 from mmengine.runner import Runner
 
 from tests.helpers.cases import fast_first, slow
@@ -18,7 +16,6 @@ from tests.helpers.toy_training import (
     train,
 )
 from tokennorm.checkpoints.locating import newest_checkpoint
-from tokennorm.engine.resume.training_state import make_resumable
 from tokennorm.engine.runner import _load_checkpoint
 
 ASPECT = dict(type='mmdet.AspectRatioBatchSampler')
@@ -104,17 +101,6 @@ def test_resume_from_mmengine_checkpoint(tmp_path, name):
     train(tmp_path, resume=True, **settings)
     before = 3 * NUM_SAMPLES if name == 'epochs' else 12 * 3
     assert ToyData.drawn[: 2 * 3] == whole[before : before + 2 * 3]
-
-
-@pytest.mark.parametrize('kind', ['CheckpointHook', 'mmengine.CheckpointHook', CheckpointHook])
-def test_only_the_checkpoint_hook_of_mmengine_is_replaced(kind):
-    cfg = dict(train_dataloader=dict(), default_hooks=dict(checkpoint=dict(type=kind, interval=5)))
-    cfg = Config(cfg)
-    make_resumable(cfg)
-    assert cfg.default_hooks.checkpoint == dict(type='tokennorm.CheckpointHook', interval=5)
-    cfg.default_hooks.checkpoint.type = 'mine.CheckpointHook'
-    make_resumable(cfg)
-    assert cfg.default_hooks.checkpoint.type == 'mine.CheckpointHook'
 
 
 def validations(runner):

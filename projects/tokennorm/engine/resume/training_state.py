@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from mmengine.config import Config
 from mmengine.dist import all_gather_object, all_reduce, get_rank, get_world_size
-from mmengine.hooks import CheckpointHook
 from mmengine.logging import print_log
 from mmengine.runner import EpochBasedTrainLoop, Runner
 from torch import Tensor, nn
@@ -24,14 +23,7 @@ TrainingState = dict[str, Any]
 
 
 def make_resumable(cfg: Config) -> None:
-    """Sets the checkpoint hook and the batch sampler that exact resumption needs, in a whole config for training.
-
-    A checkpoint hook of another package than mmengine stays.
-    """
-    hooks = cfg.setdefault('default_hooks', {})
-    hook = hooks.setdefault('checkpoint', dict(type='CheckpointHook', interval=1))
-    if hook is not None and hook.get('type') in ('CheckpointHook', 'mmengine.CheckpointHook', CheckpointHook):
-        hook['type'] = 'tokennorm.CheckpointHook'
+    """Sets the batch sampler that exact resumption needs, in a whole config for training."""
     loader = cfg.train_dataloader
     inner = loader.get('batch_sampler')
     batched = loader.get('batch_size') is not None

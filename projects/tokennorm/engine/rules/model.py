@@ -6,7 +6,7 @@ from typing import Any
 from tokennorm.base.messages import shorten
 from tokennorm.config.tree import walk
 from tokennorm.engine.rules.built import Built, Lines
-from tokennorm.findings import Rule, rule
+from tokennorm.findings import Rule, current, rule
 
 MOST_LOST = 0.1  # a score threshold that costs hardly any AP
 LEAST_FITTING = 0.5  # of the tensors of a backbone
@@ -111,6 +111,8 @@ PADDED_DETECTIONS = Rule('padded-detections', 'warning', 'detections of an image
 
 # ---- weights
 
+_NAME_WEIGHTS = 'name weights in model.backbone.init_cfg, as `tokennorm train --init` does'
+
 
 def _random_backbone(built: Built) -> Any:
     """Returns a backbone of this package that starts from random weights, or None."""
@@ -123,7 +125,7 @@ def _random_backbone(built: Built) -> Any:
 
 @rule('random-frozen', 'error', 'frozen stages would stay random', on='built', about='config',
       why='Stages that are not trained need trained weights.',
-      do='Set model.backbone.frozen_stages=-1, or name weights with --init')  # fmt: skip
+      do=f'Set model.backbone.frozen_stages=-1, or {_NAME_WEIGHTS}')  # fmt: skip
 def random_frozen(built: Built) -> Lines:
     if (frozen := getattr(_random_backbone(built), 'frozen_stages', -1)) >= 0:
         yield f'model.backbone.frozen_stages={frozen}', 'it would keep random stages'
@@ -131,7 +133,7 @@ def random_frozen(built: Built) -> Lines:
 
 @rule('random-backbone', 'warning', 'the backbone is initialized at random: model.backbone.init_cfg is None',
       on='built', about='config', why='Training from random weights needs far more epochs.',
-      do='Name weights with --init')  # fmt: skip
+      do=_NAME_WEIGHTS.capitalize())  # fmt: skip
 def random_backbone(built: Built) -> Lines:
     if getattr(_random_backbone(built), 'frozen_stages', 0) < 0:
         yield ()
@@ -161,19 +163,18 @@ OTHER_OPTIMIZER = Rule('other-optimizer', 'error', 'the checkpoint to resume is 
       do='Use the data that it was trained for, with --data or the config in its work directory, with its categories '
          'in that order')  # fmt: skip
 def checkpoint_classes(built: Built) -> Lines:
-    from tokennorm.checkpoints.class_rows import rows_by_name
+    from tokennorm.checkpoints.class_rows import describe_difference
     from tokennorm.checkpoints.safe_reading import common_meta
 
-    if 'train' in built.splits and not built.cfg.get('resume'):  # `class_rows` takes rows by name
+    is_new = 'train' in built.splits and not built.cfg.get('resume')
+    if is_new and 'checkpoint-classes' not in current().allowed:  # `class_rows` takes rows by name
         return
     classes = common_meta(getattr(next(iter(built.data.values())), 'metainfo', None)).get('classes')
     trained = built.checkpoint.dataset_meta.get('classes')
     if not (classes and trained and built.cfg.get('load_from')):
         return
-    if (rows := rows_by_name(trained, classes)) != list(range(len(trained))):
-        reason = 'not the same' if None in rows or len(rows) != len(trained) else 'in another order'
-        both = f'{len(trained)} ({", ".join(trained)}) and {len(classes)} ({", ".join(classes)})'
-        yield '', f'the classes of {built.checkpoint.source} and of the data are {reason}: {both}'
+    if difference := describe_difference(trained, classes):
+        yield '', f'the classes of {built.checkpoint.source} and of the data are {difference}'
 
 
 @rule('no-training-state', 'error', 'the checkpoint has only weights, not the state of a training run', on='checkpoint',
