@@ -138,6 +138,7 @@ LINES_OF_P = re.findall(r'^\| ([^|]*) \| `(optim_wrapper[^`]*)` \|', PAGE, re.M)
         ('pvt-tiny-dtn_8xb128_in1k.py', LINES_OF_P[0][1], 0.05, 1e-3),
         slow('vit-small-star-dtn_8xb128_in1k.py', LINES_OF_P[1][1], 0.05, 1e-4),
         ('vit-small-star-dtn_8xb128-release_in1k.py', '', 0.05, 1e-3),
+        ('pvt-tiny-dtn_8xb128-release_in1k.py', '', 0.05, 1e-3),
     ],
 )
 def test_p_has_the_weight_decay_and_the_rate_of_its_line(config, line, decay, rate):
@@ -150,12 +151,13 @@ def test_p_has_the_weight_decay_and_the_rate_of_its_line(config, line, decay, ra
     assert {value for name, value in found.items() if name.endswith('.var_logit')} == {(0.0, 1e-3)}
 
 
-def test_the_recipe_of_the_authors_code():
-    cfg = configured('vit-small-star-dtn_8xb128-release_in1k.py', '')
+@pytest.mark.parametrize('name', ['vit-small-star-dtn', 'pvt-tiny-dtn'])
+def test_the_recipe_of_the_authors_code(name):
+    cfg = configured(f'{name}_8xb128-release_in1k.py', '')
     steps = [step['type'] for step in cfg.train_dataloader.dataset.pipeline]
     assert 'RandAugment' in steps
     assert 'RandomErasing' not in steps
-    assert build('vit-small-star-dtn_8xb128-release_in1k.py', '').data_preprocessor.batch_augments is None
+    assert build(f'{name}_8xb128-release_in1k.py', '').data_preprocessor.batch_augments is None
     assert cfg.custom_hooks == [dict(type='EMAHook', momentum=4e-5, priority='ABOVE_NORMAL')]
     assert (cfg.param_scheduler[-1].end, cfg.train_cfg.max_epochs) == (300, 310)
 

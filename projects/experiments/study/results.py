@@ -88,9 +88,16 @@ def value_at(record: Mapping[str, Any], epoch: int, metric: str) -> float:
 
 
 def final_values(records: Records, metric: str) -> dict[tuple[str, int], float]:
-    """The metric at the last epoch, by arm and seed: accuracy in percent, AP from 0 to 100."""
+    """The metric at the end, by arm and seed: accuracy in percent, AP from 0 to 100.
+
+    That of the scored images where a run has them: the intervals are theirs, and another machine may round the last
+    epoch's otherwise.
+    """
     scale = 100 if metric.startswith('coco/') else 1
-    return {key: scale * value_at(record, record['epochs'], metric) for key, record in records.items()}
+    return {
+        key: scale * (record['scores']['value'] if 'scores' in record else value_at(record, record['epochs'], metric))
+        for key, record in records.items()
+    }
 
 
 def _read(path: Path) -> Records:

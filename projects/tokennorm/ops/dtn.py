@@ -9,7 +9,8 @@ denominator factorizes as well, so that P is the Kronecker product of Py (H, H) 
     P x = Py X Px^T        O(HW (H + W)) work, where the T x T matrix with T = HW takes O((HW)^2)
 
 `dtn` is the function to call. It checks the arguments and chooses between the reference implementation in torch
-operations (`dtn_eager`), the same in C++ for CPUs (`cpu`) and operations for exported files (`dtn_export`).
+operations (`dtn_eager`), the same in C++ for CPUs (`cpu`) and in place for GPUs (`dtn_in_place`), and operations for
+exported files (`dtn_export`).
 """
 
 from typing import Literal
@@ -20,9 +21,10 @@ from torch import Tensor
 from tokennorm.ops.cpu import kernel
 from tokennorm.ops.dtn_eager import eager_dtn
 from tokennorm.ops.dtn_export import exported_dtn
+from tokennorm.ops.dtn_in_place import in_place_dtn
 from tokennorm.ops.moments import check_valid
 
-gpu_dtn = eager_dtn  # `experiments.gpu_kernels` replaces it
+gpu_dtn = in_place_dtn  # `experiments.gpu_kernels` replaces it
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 

@@ -88,13 +88,29 @@ def _window_stats(
     With `valid`, the height and width of each image's valid rectangle (B, 2), only tokens inside count; P of a token
     outside runs over those inside too.
     """
+    x, shift, counts = windows_to_filter(x, inside, pool, valid)
+    a1, a2, a3 = position.unbind(dim=-1)
+    p_x = axis_weights(a1, a2, x.shape[2], counts[0])
+    p_y = axis_weights(a1, a3, x.shape[1], counts[1])
+    mean, square = products(x - shift, p_x, p_y)
+    var = (square - mean * mean).clamp(min=0)
+    return mean + shift, var
+
+
+def windows_to_filter(
+    x: Tensor, inside: Tensor | None, pool: int, valid: Tensor | None
+) -> tuple[Tensor, Tensor, tuple[Tensor | None, Tensor | None]]:
+    """Means of windows (B, h, w, C), the constant of each channel (B, 1, 1, C) to subtract from them before squaring,
+    and how many columns and rows of windows of each image P runs over, (B,), or None for all.
+    """
+    dtype = torch.promote_types(x.dtype, torch.float32)
     counts = (None, None)
     if pool > 1:
-        x = _average_windows(x, pool)
+        x = average_windows(x.to(dtype), pool)
     if valid is not None:
         # The fraction of valid tokens in each window: partial windows average only those.
         if pool > 1:
-            share = _average_windows(inside.to(x.dtype), pool)
+            share = average_windows(inside.to(dtype), pool)
             x = x / share.where(share > 0, 1)
         # Not a tensor of both sides: torch.export would fix them at those of its example.
         counts = tuple(-(-valid[:, i].clamp(1, inside.shape[1 + i]).long() // pool) for i in (1, 0))
@@ -102,15 +118,10 @@ def _window_stats(
     # keeps the digits of E[x^2] - E[x]^2 in channels with a large offset. A channel still loses digits if it varies
     # far more over the grid than around a token.
     if valid is None:
-        shift = x.mean(dim=(1, 2), keepdim=True).detach()
+        shift = x.mean(dim=(1, 2), keepdim=True, dtype=dtype).detach()
     else:
-        shift = x.sum(dim=(1, 2), keepdim=True).detach() / (counts[0] * counts[1])[:, None, None, None]
-    a1, a2, a3 = position.unbind(dim=-1)
-    p_x = axis_weights(a1, a2, x.shape[2], counts[0])
-    p_y = axis_weights(a1, a3, x.shape[1], counts[1])
-    mean, square = products(x - shift, p_x, p_y)
-    var = (square - mean * mean).clamp(min=0)
-    return mean + shift, var
+        shift = x.sum(dim=(1, 2), keepdim=True, dtype=dtype).detach() / (counts[0] * counts[1])[:, None, None, None]
+    return x, shift, counts
 
 
 def matrix_products(x: Tensor, p_x: Tensor, p_y: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,7 +164,7 @@ def _per_channel(ratio: Tensor, head_dim: int) -> Tensor:
     return ratio[:, None].expand(-1, head_dim).flatten()
 
 
-def _average_windows(x: Tensor, pool: int) -> Tensor:
+def average_windows(x: Tensor, pool: int) -> Tensor:
     """Mean over pool x pool windows, (B, H, W, C) -> (B, ceil(H / pool), ceil(W / pool), C)."""
     x = rearrange(x, 'b h w c -> b c h w')
     x = F.avg_pool2d(x, pool, ceil_mode=True, count_include_pad=False)

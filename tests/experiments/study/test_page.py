@@ -13,7 +13,7 @@ from scipy.stats import ttest_ind
 
 from experiments.study.page import Pages, relative_time
 from experiments.study.plan import Run, load_study
-from experiments.study.results import read_results, value_at
+from experiments.study.results import final_values, read_results, value_at
 from experiments.study.run import DOCS, PLANS, RESULTS, TABLES, write_pages
 from experiments.study.scoring import pack
 from experiments.study.training import fingerprint
@@ -94,12 +94,8 @@ def test_tables_are_those_worked_out_by_hand(study, tmp_path):
 
 def scored(run, correct):
     """A run of a classifier with its scores per image."""
-    return (
-        run,
-        'accuracy/top1',
-        100 * sum(correct) / len(correct),
-        dict(scores=dict(images=200, correct=pack(correct))),
-    )
+    value = 100 * sum(correct) / len(correct)
+    return run, 'accuracy/top1', value, dict(scores=dict(images=200, value=value, correct=pack(correct)))
 
 
 def test_intervals_cover_runs_and_images(study, tmp_path):
@@ -183,7 +179,7 @@ def test_primary_comparisons_with_holms_correction(tmp_path):
     values = {'LN': (10.0, 11.0, 12.0), 'DTN': (15.0, 16.1, 17.0), 'local': (13.0, 11.0, 12.0)}
     scores = dict(images=10_000, correct=pack([True] * 10_000))  # the same in all runs: no error by the images
     records = [
-        (Run('pvt_mini', arm, seed + 10), 'accuracy/top1', value, dict(scores=scores))
+        (Run('pvt_mini', arm, seed + 10), 'accuracy/top1', value, dict(scores=scores | dict(value=value)))
         for arm, own in values.items()
         for seed, value in enumerate(own)
     ]
@@ -199,6 +195,13 @@ def test_primary_comparisons_with_holms_correction(tmp_path):
     assert p == pytest.approx(5 * ttest_ind(values['DTN'], values['LN'], equal_var=False).pvalue, rel=1e-3)
     assert row(table, 'DTN - LN, Nuclei, from weights of the same norm')[1] == 'not measured'
     assert pages.primary('evidence', '90')[0].startswith('| planned comparison | mean | 90% interval')
+
+
+def test_a_scored_run_has_the_value_of_its_scores():
+    """Its intervals are theirs; the last epoch was evaluated on another machine, or rounded."""
+    curve = {'1': {'accuracy/top1': 23.63}}
+    records = {('LN', 0): dict(curve=curve, epochs=1), ('LN', 1): dict(curve=curve, epochs=1, scores=dict(value=23.64))}
+    assert final_values(records, 'accuracy/top1') == {('LN', 0): 23.63, ('LN', 1): 23.64}
 
 
 def test_a_detector_that_found_nothing_has_an_ap_of_zero():
