@@ -9,7 +9,7 @@ import logging
 import os
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 # One thread per process: pytest-xdist starts one process per core. OpenMP reads this before torch is imported.
@@ -20,6 +20,7 @@ import pytest
 from filelock import FileLock
 from PIL import Image
 
+from tests.helpers.plain import plain_config, plain_figures
 from tests.helpers.trained import without_report  # noqa: F401 - a fixture
 
 if os.environ.get('CUDA_VISIBLE_DEVICES') == '' or not (Path('/dev/nvidia0').exists() or Path('/dev/dxg').exists()):
@@ -94,9 +95,10 @@ def metafiles_are_read_once():
 
 
 @pytest.fixture
-def plain_config_text(monkeypatch):
-    """Leaves out that yapf lays out the config in each checkpoint: it takes longer than a step of a toy model."""
-    monkeypatch.setattr('yapf.yapflib.yapf_api.FormatCode', lambda text, **_: (text, True))
+def plain_files():
+    """Configs and reports without layout, of tests that do not look at it."""
+    with plain_config(), plain_figures() if 'mmengine' in sys.modules else nullcontext():  # which imports matplotlib
+        yield
 
 
 @pytest.fixture
@@ -190,7 +192,8 @@ def demo_trained(demo_data, tmp_path_factory):
     from tests.helpers.trained import CONFIG, options
 
     words = ['--cfg-options', *options(demo_data)]
-    return made_once(tmp_path_factory, 'work', lambda at: tool('train')([CONFIG, '--work-dir', str(at), *words]))
+    with plain_config(), plain_figures():
+        return made_once(tmp_path_factory, 'work', lambda at: tool('train')([CONFIG, '--work-dir', str(at), *words]))
 
 
 @pytest.fixture(scope='session')

@@ -1,8 +1,8 @@
-"""Runs of training write many checkpoints, whose configs need no layout here."""
+"""Runs of training write many checkpoints, whose configs and reports need no layout here."""
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
-def quick_checkpoints(plain_config_text):
+def quick_files(plain_files):
     pass

@@ -78,7 +78,8 @@ def test_an_evaluator_of_other_images_is_found_in_each_class(write, demo_data, t
         f"val_evaluator = dict(_delete_=True, type='MultiDatasetsEvaluator', metrics=[{slip}], dataset_prefixes=['a'])"
     )
     many = many.replace('[dict(_delete_=True, ', '[dict(')
-    for line in (many, f'val_evaluator = {slip}', f'val_evaluator = [{right}, {slip}]'.replace('_delete_=True, ', '')):
+    pair = f'val_evaluator = [{right}, {slip}]'.replace('_delete_=True, ', '')
+    for line in (many, f'val_evaluator = {slip}', pair) if kind.startswith('mmdet') else [pair]:
         found, _, _ = lint(write(CONFIG, *WITH_DATA[:3], line, WITH_DATA[-1]))
         assert [one.code for one in found.of('error')] == ['evaluator-images'], line
         assert f'{other} does not list' in str(found.of('error')[0])

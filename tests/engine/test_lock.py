@@ -73,6 +73,7 @@ def test_a_file_system_without_locks_is_trained_on(tmp_path, monkeypatch, number
 
 def test_a_run_puts_back_the_settings_of_the_process():
     cv2.setNumThreads(2)
+    set_random_seed(4)  # an earlier test may have left the state that 3 gives
     for _ in range(2):  # what is imported at first stays
         before = settings()
         with suppress(KeyError), one_run():

@@ -39,7 +39,7 @@ CASES = [
     slow(2, 2, 1, 9, 3, 1),  # one column
     (1, 3, 3, 4, 1, 2),  # pooled, partial windows at both edges
     slow(1, 4, 40, 6, 1, 1),  # more than one block of positions
-    (1, 2, 2, 72, 1, 1),  # a head in two chunks, the second one partial
+    slow(1, 2, 2, 72, 1, 1),  # a head in two chunks, the second one partial
     slow(1, 2, 3, 8, 4, 1),  # Eq. 7's square neighborhood
     slow(1, 40, 3, 6, 2, 1),
     slow(1, 3, 9, 4, 1, 4),  # pooled by more than the height
@@ -74,15 +74,17 @@ def test_every_sign_and_size_of_a1(a1, grid):
     compare(args)
 
 
-@pytest.mark.parametrize('dtype', [torch.bfloat16, slow(torch.float16)])
+@pytest.mark.slow
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
 def test_half_precision_loses_only_its_own_digits(dtype):
     _, *gradients = compare(arguments(1, 2, 3, 8, 1), dtype)
     assert [g.dtype for g in gradients] == [dtype] + [torch.float32] * 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('height', 'width', 'valid', 'pool'),
-    [(2, 3, [[2, 2], [1, 3]], 2), *(slow(3, 19, [[2, 18], [3, 5]], pool) for pool in (1, 2))],
+    [(2, 3, [[2, 2], [1, 3]], 2), *((3, 19, [[2, 18], [3, 5]], pool) for pool in (1, 2))],
 )
 def test_padded_batches(height, width, valid, pool):
     """Each image has its own P, and its own band."""

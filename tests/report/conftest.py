@@ -1,10 +1,12 @@
-"""Reports write many checkpoints, whose configs need no layout here."""
+"""Configs of runs need no layout here; `plain_files` is for tests that do not look at figures."""
 
 import pytest
 
+from tests.helpers.plain import plain_config
 from tests.helpers.report import report  # noqa: F401 - a fixture
 
 
 @pytest.fixture(autouse=True)
-def quick_checkpoints(plain_config_text):
-    pass
+def quick_checkpoints():
+    with plain_config():
+        yield

@@ -10,6 +10,7 @@ import pytest
 from mmengine.config import Config
 
 from tests.helpers.detections import CLASSES, make_truth, noisy, perfect
+from tests.helpers.plain import plain_figures
 from tests.helpers.report import CONFIG, Balance
 from tests.helpers.scalars import write_scalars
 from tokennorm.base.messages import UserError
@@ -17,6 +18,8 @@ from tokennorm.cli.compare import main
 from tokennorm.evaluation.results import CocoResults
 from tokennorm.report.comparison import compare, config_changes, read_run, same_data
 from tokennorm.report.page import content_fingerprint, write_report
+
+pytestmark = pytest.mark.usefixtures('plain_files')
 
 
 def make_run(folder, truth, detections, cfg=None, best=0.5, image_ids=None):
@@ -39,10 +42,11 @@ def runs(tmp_path_factory):
     second.optim_wrapper.optimizer.lr = 0.125
     better = perfect(truth).table
     better[::10, 6] = 2  # every tenth detection is a cat
-    return (
-        make_run(folder / 'layer_norm', truth, noisy(truth), first),
-        make_run(folder / 'dtn', truth, CocoResults(better), second),
-    )
+    with plain_figures():
+        return (
+            make_run(folder / 'layer_norm', truth, noisy(truth), first),
+            make_run(folder / 'dtn', truth, CocoResults(better), second),
+        )
 
 
 def test_the_page_has_the_differences(runs, tmp_path, capsys):

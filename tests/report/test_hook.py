@@ -16,6 +16,8 @@ from tokennorm.checkpoints import Checkpoint
 from tokennorm.report.hook import ReportHook
 from tokennorm.report.page import is_running
 
+pytestmark = pytest.mark.usefixtures('plain_files')
+
 
 def test_a_training_run_ends_with_a_report(demo_trained):
     numbers = json.loads((demo_trained / 'report.json').read_text())

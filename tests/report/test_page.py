@@ -68,6 +68,7 @@ def test_nothing_is_loaded_from_elsewhere(report):
     assert text.count('<img src="data:image/jpeg;base64,') > 10
 
 
+@pytest.mark.usefixtures('plain_files')
 def test_nothing_detected_and_nothing_annotated(report, tmp_path):
     folder, truth, detections, _ = report
     nothing = dict(bbox=CocoResults(np.zeros((0, 7))))

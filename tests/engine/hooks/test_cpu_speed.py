@@ -304,6 +304,7 @@ print(usual, kept, faults())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != 'linux' or platform.libc_ver()[0] != 'glibc', reason='glibc only')
 def test_freed_memory_is_used_again_without_page_faults():
     output = subprocess.run([sys.executable, '-c', FAULTS], capture_output=True, text=True, check=True).stdout
