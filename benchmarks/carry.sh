@@ -14,7 +14,7 @@ archive=$(realpath -m "${1:?the archive to write, such as site.tar.gz}")
 cd "$(dirname "$0")/.."
 names=$(tr -s ' \n' '|' <<< 'onedl-mmengine onedl-mmcv onedl-mmdetection onedl-mmpretrain ./projects/mmcv_ops addict yapf
 platformdirs termcolor terminaltables mat4py modelindex model-index ordered-set importlib-metadata pycocotools shapely
-imaug imagecorruptions-imaug')
+imaug imagecorruptions-imaug hotcoco')
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 .venv/bin/uv export --frozen --quiet --no-hashes --no-header --no-annotate --group detection --no-emit-project \

@@ -152,8 +152,9 @@ def main() -> None:
             'PYTHONUNBUFFERED': '1',
             'TOKENNORM_CACHE': str(work / 'cache'),
         }
+        environment['TRITON_INTERPRET'] = '1' if args.rehearse else '0'
         if args.rehearse:
-            environment |= {'CUDA_VISIBLE_DEVICES': '', 'TRITON_INTERPRET': '1'}
+            environment['CUDA_VISIBLE_DEVICES'] = ''
         data, parts = args.data, [('machine', 60, ['-c', MACHINE])]
         if data is None:
             data = work / 'shapes'

@@ -1,9 +1,9 @@
 """Training on a CPU with TokenNorm and with what one would use instead: processor time and memory.
 
-    python benchmarks/trainers.py DATA [--ultralytics PYTHON] [--only TEXT] [--epochs 1 3] [--rounds 2]
+    python benchmarks/trainers.py DATA [--ultralytics PYTHON] [--only TEXT] [--epochs 1 3] [--rounds 2] [--threads 1]
 
 DATA is a folder for `tokennorm train --data`. Each contender trains for the first and for the second number of epochs,
-in processes of its own, on one thread and without data workers. The difference is the time of the epochs between, with
+in processes of its own, without data workers. The difference is the time of the epochs between, with
 reading and augmenting images; what is left of the first run is its start, validation and end. Contenders alternate, and
 the figure is the median of the rounds. Each has the settings that its users get: image size, batch, frozen layers.
 Where weights would be downloaded, they are random, which does not change the time.
@@ -31,8 +31,10 @@ def main() -> None:
     parser.add_argument('--only', default='', help='contenders with this text in their names')
     parser.add_argument('--epochs', type=int, nargs=2, default=[1, 3])
     parser.add_argument('--rounds', type=int, default=2)
+    parser.add_argument('--threads', type=int, default=1)
     parser.add_argument('--train', nargs=2, metavar=('MODEL', 'EPOCHS'), help='train a model of torchvision, and end')
     args = parser.parse_args()
+    os.environ |= dict.fromkeys(('OMP_NUM_THREADS', 'MKL_NUM_THREADS'), str(args.threads))  # of the trainers
     if args.train:
         train_torchvision(args.train[0], args.data, int(args.train[1]))
         return
@@ -55,10 +57,9 @@ def main() -> None:
 
 def run(command: list[str], folder: Path) -> tuple[float, float]:
     """Runs a command in a new folder, and returns its processor time in seconds and its greatest memory in GB."""
-    threads = dict.fromkeys(('OMP_NUM_THREADS', 'MKL_NUM_THREADS'), '1')
     place = Path(tempfile.mkdtemp(dir=folder))
     with (place / 'output.txt').open('w') as output:
-        process = subprocess.Popen(command, cwd=place, env=os.environ | threads, stdout=output, stderr=output)
+        process = subprocess.Popen(command, cwd=place, stdout=output, stderr=output)
         _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f'{" ".join(command)}\n{(place / "output.txt").read_text()[-3000:]}')
