@@ -72,8 +72,9 @@ class Evaluation:
     label_errors: list[dict[str, Any]]  # hotcoco's likely label errors above `threshold`, highest score first
     # detections above `threshold`. A detection inside of a crowd region does not count, and is not kept.
     kept: CocoResults
-    right: np.ndarray  # (n,) bool, whether each kept detection is right
-    found: frozenset[int]  # ids of the objects that a kept detection found
+    drawn: CocoResults  # detections from half of the threshold on, for pictures; no others in a crowd region either
+    right: np.ndarray  # (n,) bool, whether each of `drawn` is right
+    found: dict[int, float]  # id of an object that a detection of `drawn` found: the score of this detection
 
     @property
     def threshold(self) -> float:
@@ -109,7 +110,8 @@ def evaluate(
     """Evaluates detections of all images, against annotations of the categories of `select_categories` only."""
     limits = [1, 10, max_detections]
     full = detections.evaluate(ground_truth, iou_type, max_dets=limits)
-    status = full.image_diagnostics(iou_thr=MATCH_IOU)['dt_status']  # ids count the rows of the table from 1
+    matches = full.image_diagnostics(iou_thr=MATCH_IOU)
+    status = matches['dt_status']  # ids count the rows of the table from 1
     counted = np.array([i + 1 in status for i in range(len(detections))], bool)
     right = np.array([status.get(i + 1) == 'tp' for i in range(len(detections))], bool)
     objects = [a for a in ground_truth['annotations'] if not a.get('iscrowd')]
@@ -118,6 +120,8 @@ def evaluate(
     threshold = DEFAULT_THRESHOLD if best is None else best.threshold
 
     kept = detections.select(counted & (detections.scores >= threshold))
+    drawn = counted & (detections.scores >= threshold / 2)
+    scores = {i: float(detections.scores[match - 1]) for i, match in matches['gt_match'].items()}
     cut = kept.evaluate(ground_truth, iou_type, max_dets=limits)
     diagnostics = cut.image_diagnostics(iou_thr=MATCH_IOU, score_thr=threshold)
     images = [
@@ -137,8 +141,9 @@ def evaluate(
         images=sorted(images, key=lambda e: (-(e.false + e.missed), e.right, e.image_id)),
         label_errors=diagnostics['label_errors'],
         kept=kept,
-        right=np.array([diagnostics['dt_status'].get(i + 1) == 'tp' for i in range(len(kept))], bool),
-        found=frozenset(i for i, state in diagnostics['gt_status'].items() if state == 'matched'),
+        drawn=detections.select(drawn),
+        right=right[drawn],
+        found={i: score for i, score in scores.items() if score >= threshold / 2},
     )
 
 
