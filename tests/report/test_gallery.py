@@ -18,6 +18,7 @@ def test_a_box_is_in_the_middle_of_its_surroundings_within_the_image():
     assert surroundings(np.array([100.0, 50, 20, 10]), 400, 300) == (62, 7, 96, 96)
     assert surroundings(np.array([390.0, 290, 10, 10]), 400, 300) == (304, 204, 96, 96)
     assert surroundings(np.array([100.0, 50, 80, 10]), 400, 150) == (40, 0, 200, 150)
+    assert surroundings(np.array([-np.inf, np.nan, np.inf, np.inf]), 400, 150) == (0, 0, 400, 150)
 
 
 def test_pictures_show_what_went_wrong(report):

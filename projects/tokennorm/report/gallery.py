@@ -163,6 +163,7 @@ def as_run_lengths(segmentation: Any, height: int, width: int) -> Any:
 
 def surroundings(box: np.ndarray, width: int, height: int, context: float = 2.5) -> tuple[int, int, int, int]:
     """Returns x, y, width, height of a region in an image that has a box in it, square unless the image is smaller."""
+    box = np.nan_to_num(np.clip(box, -1e9, 1e9))  # of a detector that diverged
     limits = np.array([width, height])
     size = np.minimum(max(context * box[2:].max(), 96), limits).astype(int)
     low = np.clip(box[:2] + box[2:] / 2 - size / 2, 0, limits - size).astype(int)
