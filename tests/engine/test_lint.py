@@ -25,6 +25,12 @@ def write(demo_data, tmp_path):
     return written
 
 
+YOLOX = 'mmdet::yolox/yolox_tiny_8xb8-300e_coco.py'
+SIZE_100 = [  # of which the feature maps have sides of 13, 7 and 4
+    "steps = [dict(type='LoadImageFromFile'), dict(type='Resize', scale=(100, 100)), dict(type='PackDetInputs')]",
+    'test_dataloader = dict(dataset=dict(pipeline=steps))',
+    'model = dict(data_preprocessor=dict(pad_size_divisor=1))',
+]
 ORDER = "data_root='{data}', metainfo=metainfo"
 WITH_DATA = [
     *(f"{split}_dataloader = dict(dataset=dict(data_root='{{data}}'))" for split in ('train', 'val', 'test')),
@@ -50,6 +56,7 @@ WITH_DATA = [
         ),
         (MMDET, [], set(), ['train', 'val', 'test']),
         (MMDET, ['model = dict(bbox_head=dict(num_classes=3))'], {'head-classes'}, ['train', 'val', 'test']),
+        (YOLOX, SIZE_100, {'unfit-size'}, ['train', 'val', 'test']),
         (MMDET, ["my_gain = 3", 'model = dict(test_cfg=dict(score_thr=0.3))'], {'unread-entry', 'low-scores'}, None),
     ],
 )  # fmt: skip

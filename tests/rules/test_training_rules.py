@@ -74,6 +74,16 @@ def warm_up(**values):
     return sets(schedulers=[dict(type='LinearLR', begin=0, start_factor=0.1, **values)])
 
 
+def works_with(fits):
+    """A backbone that refuses images with other sides."""
+
+    def check(_, inputs):
+        if not all(map(fits, inputs[0].shape[-2:])):
+            raise RuntimeError('sides')
+
+    return lambda built: built.model.backbone.register_forward_pre_hook(check)
+
+
 def only(hook):
     return sets(hooks=[hook])
 
@@ -428,6 +438,13 @@ CASES = [
     ('lost-objects', QUIET, samples([0] * 11 + [1])),
     ('lost-objects', QUIET, concat(Samples([1] * 3), Crops([0]))),
     ('lost-objects', QUIET, sets()),
+    ('unfit-size', FIRES, works_with(lambda side: side >= 160)),
+    ('unfit-size', FIRES, works_with(lambda side: side % 96 == 0)),
+    ('unfit-size', FIRES, both(works_with(lambda side: side >= 160), sets(loops={}, data={}))),  # without data
+    ('unfit-size', QUIET, sets()),
+    ('unfit-size', QUIET, works_with(lambda side: False)),  # which is not for its size
+    ('unfit-size', QUIET, works_with(lambda side: side % 32 == 0)),
+    ('unfit-size', QUIET, both(works_with(lambda side: side >= 128), sets(loops={}, data={}))),
     ('poor-anchors', FIRES, anchors(26, octave_base_scale=16)),
     ('poor-anchors', QUIET, anchors(26)),
     ('poor-anchors', QUIET, anchors(3)),  # no other sizes match more
