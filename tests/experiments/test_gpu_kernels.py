@@ -117,6 +117,7 @@ def test_only_var_takes_the_mean_of_the_token():
     compare(args)
 
 
+@pytest.mark.slow
 def test_large_common_offset_keeps_its_digits():
     args = arguments(1, 3, 3, 2, 1)
     args[0] = (args[0] + 1e4).float().double()
