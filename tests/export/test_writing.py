@@ -23,12 +23,19 @@ from tokennorm.export.writing import (
     export_detector,
     how_to_use,
     resize_rule,
+    timed,
     trace,
     write_openvino,
 )
 from tokennorm.inference.runtime import ExportedDetector
 
 GUIDE = Path(__file__).resolve().parents[2] / 'docs' / 'guides' / 'export.md'
+
+
+def test_a_step_is_shown_with_its_time(capsys):
+    with timed('Tracing [the] detector'):
+        assert capsys.readouterr().out == 'Tracing [the] detector ...\n'
+    assert re.fullmatch(r'Tracing \[the\] detector 0:00:0\d\s*', capsys.readouterr().out)
 
 
 @pytest.mark.slow

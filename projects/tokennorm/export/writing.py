@@ -3,8 +3,10 @@
 import io
 import json
 import re
+import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,12 @@ from typing import Any
 import torch
 from mmdet.utils import get_test_pipeline_cfg
 from mmengine.config import Config
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from torch.export import Dim, ExportedProgram
 from torch.fx.experimental import _config as symbolic_sizes  # as of torch 2.11; 2.7 has the option, too
 
+from tokennorm.base.console import say
 from tokennorm.base.files import write_atomically
 from tokennorm.base.messages import UserError
 from tokennorm.base.process import without_warnings
@@ -78,30 +83,48 @@ def trace(detector: WholeDetector, dynamic: bool = True, smallest_side: int = 1)
     return program
 
 
+@contextmanager
+def timed(step: str) -> Iterator[None]:
+    """Shows a step and its time: on a terminal while it runs, in a log a line when it begins and one with the time."""
+    columns = TextColumn('{task.description}', markup=False), TimeElapsedColumn()
+    with Progress(*columns, console=Console(file=sys.stdout)) as progress:
+        if not progress.console.is_terminal:
+            say(f'{step} ...')
+        task = progress.add_task(step, total=1)
+        yield
+        progress.advance(task)
+
+
 def export_detector(
     detector: WholeDetector, metadata: Mapping[str, str], path: Path, calibration: Sequence[Path] = ()
 ) -> None:
-    """Writes a detector to a file, in INT8 if there are image files for calibration.
+    """Writes a detector to a file, in INT8 if there are image files for calibration; shows each step and its time.
 
     Nothing is left behind if that fails.
     """
     if path.suffix == '.pt2':
         content = io.BytesIO()
-        program = trace(detector, smallest_side=detector.smallest_side)
+        with timed('Tracing the detector'):
+            program = trace(detector, smallest_side=detector.smallest_side)
         metadata = {**metadata, 'tokennorm.smallest_side': str(detector.smallest_side)}
         torch.export.save(program, content, extra_files=metadata)
         write_atomically(path, content.getvalue())
         return
-    content = to_onnx(trace(detector), detector, metadata)
+    with timed('Tracing the detector'):
+        program = trace(detector)
+    with timed('Converting it to ONNX'):
+        content = to_onnx(program, detector, metadata)
     if calibration:
         with tempfile.TemporaryDirectory() as folder:
             exact = Path(folder) / 'float32.onnx'
             exact.write_bytes(content)
-            content = quantize(exact, calibration_inputs(exact, calibration))
+            with timed('Quantizing it'):
+                content = quantize(exact, calibration_inputs(exact, calibration))
     if path.suffix == '.onnx':
         write_atomically(path, content)
     else:
-        write_openvino(content, metadata, path)
+        with timed('Converting it to OpenVINO'):
+            write_openvino(content, metadata, path)
 
 
 def check_packages(suffix: str, int8: bool = False) -> None:
