@@ -11,6 +11,7 @@ from pycocotools import mask as run_lengths
 from tests.helpers.detections import CLASSES
 from tokennorm.evaluation.analysis import evaluate
 from tokennorm.evaluation.results import CocoResults
+from tokennorm.evaluation.suspects import describe
 from tokennorm.report.gallery import Gallery, Shape, as_uri, surroundings
 
 
@@ -33,10 +34,7 @@ def test_pictures_show_what_went_wrong(report):
     scores = [float(shape.text.split()[-1]) for shape in gallery.shapes(evaluation.images[0].image_id, 400, 400)[1]]
     assert scores == sorted(scores)  # the best ones are drawn last
     assert len(set(scores)) > 2
-    error = evaluation.label_errors[0]
-    picture = gallery.label_errors(1)[0]
-    assert error['dt_category'] in CLASSES.values()
-    assert f'detected as {error["dt_category"]} with score {error["dt_score"]:.2f}' in picture.caption
+    assert gallery.suspects(1)[0].caption == describe(evaluation.suspects[0], CLASSES)
     assert Gallery(truth, evaluation, folder / 'nowhere').worst_images() == []
 
 

@@ -5,17 +5,24 @@ import json
 import random
 import shutil
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import tokennorm
-from experiments.audit.plant import plant
+from experiments.audit.plant import count_found, plant
 from experiments.cpu_default.run import processor_time
 from tokennorm.base.files import write_atomically
 from tokennorm.cli.command import command
 from tokennorm.datasets.discovery import find_splits
+from tokennorm.evaluation.analysis import MATCH_IOU, evaluate, select_categories
+from tokennorm.evaluation.results import CocoResults
 
+RESULTS = Path(__file__).with_name('results.json')
 FOLDS, EPOCHS = 3, 4
+FIRST = 20, 50, 100  # suspects
 SETTINGS = ((0.05, 0), (0.05, 1), (0.02, 0), (0.1, 0))  # rate and seed, in the order of the plan
 
 
@@ -34,13 +41,18 @@ class Cell(NamedTuple):
 @command
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('step', choices=('train',))
-    parser.add_argument('data', nargs='*', type=Path)
+    parser.add_argument('step', choices=('train', 'score', 'pages'))
+    parser.add_argument('data', nargs='*', type=Path, help='folders of data, to train on')
     parser.add_argument('--most', type=int, default=10**9, help='detectors to train in this call')
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/audit'))
     args = parser.parse_args(argv)
-    cells = [Cell(data, rate, seed) for rate, seed in SETTINGS for data in args.data]
-    todo = [(cell, name) for cell in cells for name in ('whole', *(f'fold{k}' for k in range(FOLDS)))]
+    if args.step == 'score':
+        write_atomically(RESULTS, f'{json.dumps(list(scored(args.work_dir)), indent=1)}\n'.encode())
+    if args.step != 'train':
+        print(*tables(json.loads(RESULTS.read_text('utf-8'))), sep='\n')
+        return
+    names = ['whole', *(f'fold{k}' for k in range(FOLDS))]
+    todo = [(Cell(d, *setting), name) for setting in SETTINGS for name in names for d in args.data]
     todo = [(c, name) for c, name in todo if not (args.work_dir / c.name / name / 'seconds.json').is_file()]
     for cell, name in todo[: args.most]:
         if not (args.work_dir / cell.name / 'planted.json').is_file():
@@ -94,6 +106,66 @@ def write_data(folder: Path, images: Path, contents: dict[str, dict[str, Any]]) 
     (folder / 'images').symlink_to(images.resolve())
     for name, content in contents.items():
         (folder / 'annotations' / f'{name}.json').write_text(json.dumps(content), 'utf-8')
+
+
+def scored(work_dir: Path) -> Iterator[dict[str, Any]]:
+    """Yields what the lists of each cell find whose detectors are finished."""
+    for file in sorted(work_dir.glob('*/planted.json')):
+        folder, planted = file.parent, json.loads(file.read_text('utf-8'))
+        data, percent, seed = folder.name.rsplit('_', 2)
+        whole, folds = folder / 'whole' / 'run', [folder / f'fold{k}' / 'run' for k in range(FOLDS)]
+        lists = dict(train=[whole / 'test'], val=[whole], folds=folds)
+        for name, runs in lists.items():
+            if not all((run / 'report.bbox.json').is_file() for run in runs):
+                continue
+            split = 'val' if name == 'val' else 'train'
+            truth = json.loads((folder / 'whole' / 'data' / 'annotations' / f'{split}.json').read_text('utf-8'))
+            tables = [CocoResults.read(run / 'report.bbox.json').table for run in runs]
+            seconds = sum(json.loads((run.parent / 'seconds.json').read_text()) for run in runs if run.name == 'run')
+            for method, suspects in both_lists(truth, CocoResults(np.concatenate(tables))).items():
+                counts = {str(first): count_found(suspects, planted[split], first) for first in FIRST}
+                key = dict(data=data, percent=int(percent), seed=int(seed), list=name, method=method)
+                yield key | dict(planted=len(planted[split]), total=len(suspects), cpu_seconds=seconds, counts=counts)
+
+
+def both_lists(truth: dict[str, Any], detections: CocoResults) -> dict[str, list[dict[str, Any]]]:
+    """The suspects, and hotcoco's label errors, which version 1.2.0 shows."""
+    result = evaluate(select_categories(truth, None), detections)
+    suspects = [
+        dict(image_id=s.image_id, kind=s.kind, boxes=[one['bbox'] for one in (s.annotation, s.detection) if one])
+        for s in result.suspects
+    ]
+    cut = result.kept.evaluate(select_categories(truth, None), 'bbox', max_dets=[1, 10, 100])
+    errors = cut.image_diagnostics(iou_thr=MATCH_IOU, score_thr=result.threshold)['label_errors']
+    kinds = dict(wrong_label='wrong class', missing_annotation='missing')
+    before = [
+        dict(image_id=e['image_id'], kind=kinds[e['type']], boxes=[result.kept.table[e['dt_id'] - 1, 1:5].tolist()])
+        for e in errors
+    ]
+    return dict(suspects=suspects, before=before)
+
+
+def tables(results: list[dict[str, Any]]) -> Iterator[str]:
+    """Yields the lines of a Markdown table: precision and recall in percent of the first 20, 50 and 100."""
+    yield (
+        '| data | errors | seed | list | planted | method | listed | ' + ' | '.join(f'first {n}' for n in FIRST) + ' |'
+    )
+    yield '|---' * (7 + len(FIRST)) + '|'
+    for percent, seed in ((round(100 * rate), seed) for rate, seed in SETTINGS):
+        for data, name in product(('raccoon', 'bccd'), ('val', 'train', 'folds')):
+            for method in ('before', 'suspects'):
+                key = dict(data=data, percent=percent, seed=seed, list=name, method=method)
+                found = next((one for one in results if key.items() <= one.items()), None)
+                cells = ['-', method, '-', *['not measured'] * len(FIRST)]
+                if found:
+                    cells = [str(found['planted']), method, str(found['total'])]
+                    cells += [_precision_and_recall(found, n) for n in FIRST]
+                yield f'| {data} | {percent}% | {seed} | {name} | {" | ".join(cells)} |'
+
+
+def _precision_and_recall(found: dict[str, Any], first: int) -> str:
+    counts = found['counts'][str(first)]
+    return f'{100 * counts["right"] / max(counts["listed"], 1):.0f}, {100 * counts["found"] / found["planted"]:.0f}'
 
 
 if __name__ == '__main__':

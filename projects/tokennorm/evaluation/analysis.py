@@ -9,6 +9,7 @@ import numpy as np
 
 from tokennorm.evaluation.average_precision import COCO_AP, average_precision
 from tokennorm.evaluation.results import CocoResults
+from tokennorm.evaluation.suspects import Suspect, find_suspects
 
 MATCH_IOU = 0.5  # a detection is right if its IoU with an object of its class is at least this
 DEFAULT_THRESHOLD = 0.5  # where no detection is right
@@ -69,7 +70,7 @@ class Evaluation:
     tide: dict[str, float]  # AP50 lost to each error type of TIDE, keys of `TIDE`
     error_counts: dict[str, int]  # errors of each type among the detections above `threshold`
     images: list[ImageErrors]  # errors per image at `threshold`, the worst first
-    label_errors: list[dict[str, Any]]  # hotcoco's likely label errors above `threshold`, highest score first
+    suspects: list[Suspect]  # annotations that the detections contradict, highest score first
     # detections above `threshold`. A detection inside of a crowd region does not count, and is not kept.
     kept: CocoResults
     right: np.ndarray  # (n,) bool, whether each kept detection is right
@@ -109,7 +110,9 @@ def evaluate(
     """Evaluates detections of all images, against annotations of the categories of `select_categories` only."""
     limits = [1, 10, max_detections]
     full = detections.evaluate(ground_truth, iou_type, max_dets=limits)
-    status = full.image_diagnostics(iou_thr=MATCH_IOU)['dt_status']  # ids count the rows of the table from 1
+    pairs = full.image_diagnostics(iou_thr=MATCH_IOU)
+    status = pairs['dt_status']  # ids count the rows of the table from 1
+    matches = {i - 1: pairs['dt_match'][i] for i, state in status.items() if state == 'tp'}
     counted = np.array([i + 1 in status for i in range(len(detections))], bool)
     right = np.array([status.get(i + 1) == 'tp' for i in range(len(detections))], bool)
     objects = [a for a in ground_truth['annotations'] if not a.get('iscrowd')]
@@ -135,7 +138,7 @@ def evaluate(
         tide={key: float(tide['delta_ap'][key]) for key in TIDE},
         error_counts={key: int(cut_tide['counts'][key]) for key in TIDE},
         images=sorted(images, key=lambda e: (-(e.false + e.missed), e.right, e.image_id)),
-        label_errors=diagnostics['label_errors'],
+        suspects=find_suspects(ground_truth, detections, matches, counted, iou_type),
         kept=kept,
         right=np.array([diagnostics['dt_status'].get(i + 1) == 'tp' for i in range(len(kept))], bool),
         found=frozenset(i for i, state in diagnostics['gt_status'].items() if state == 'matched'),
