@@ -13,7 +13,7 @@ from tests.helpers.commands import ROOT, tool
 
 RECIPE = (ROOT / 'docs' / 'get_started' / 'outputs.md').read_text().partition('## Correct labels')[2]
 TOOLS = (ROOT / 'docs' / 'guides' / 'annotation_tools.md').read_text().partition('## Likely label errors')[2]
-SMALL = ['--epochs', '6', '--seed', '0', '--workers', '0', '--model', 'trial', '--device', 'cpu']
+SMALL = ['--epochs', '5', '--seed', '0', '--workers', '0', '--model', 'trial', '--device', 'cpu']
 
 
 def block(text, language):
@@ -36,7 +36,7 @@ def write(path, content):
 @pytest.mark.slow
 def test_recipe_from_planted_errors_to_a_better_dataset(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    make_shapes_dataset(tmp_path / 'DIR', num_train=30, num_val=20, image_size=96)
+    make_shapes_dataset(tmp_path / 'DIR', num_train=24, num_val=12, image_size=96)
     train = Path('DIR/annotations/train.json')
     right = read(train)
     classes = [category['id'] for category in right['categories']]
@@ -71,8 +71,8 @@ def test_recipe_from_planted_errors_to_a_better_dataset(tmp_path, monkeypatch, c
     )
     assert {key[0] for key in keys if key not in wanted} == planted - listed
 
-    # Fifty images are added to train.
-    make_shapes_dataset(tmp_path / 'more', num_train=50, num_val=1, image_size=96, seed=7)
+    # Images are added to train.
+    make_shapes_dataset(tmp_path / 'more', num_train=16, num_val=1, image_size=96, seed=7)
     new = read('more/annotations/train.json')
     for image in new['images']:
         name = f'new_{Path(image["file_name"]).name}'

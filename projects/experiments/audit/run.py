@@ -2,8 +2,10 @@
 
 import argparse
 import json
+import math
 import random
 import shutil
+import time
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -21,7 +23,7 @@ from tokennorm.evaluation.analysis import MATCH_IOU, evaluate, select_categories
 from tokennorm.evaluation.results import CocoResults
 
 RESULTS = Path(__file__).with_name('results.json')
-FOLDS, EPOCHS = 3, 4
+FOLDS, EPOCHS, SIZE = 3, 3, 224
 FIRST = 20, 50, 100  # suspects
 SETTINGS = ((0.05, 0), (0.05, 1), (0.02, 0), (0.1, 0))  # rate and seed, in the order of the plan
 
@@ -43,7 +45,7 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('step', choices=('train', 'score', 'pages'))
     parser.add_argument('data', nargs='*', type=Path, help='folders of data, to train on')
-    parser.add_argument('--most', type=int, default=10**9, help='detectors to train in this call')
+    parser.add_argument('--seconds', type=float, default=math.inf, help='begin no detector after so many seconds')
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/audit'))
     args = parser.parse_args(argv)
     if args.step == 'score':
@@ -54,18 +56,20 @@ def main(argv: list[str]) -> None:
     names = ['whole', *(f'fold{k}' for k in range(FOLDS))]
     todo = [(Cell(d, *setting), name) for setting in SETTINGS for name in names for d in args.data]
     todo = [(c, name) for c, name in todo if not (args.work_dir / c.name / name / 'seconds.json').is_file()]
-    for cell, name in todo[: args.most]:
+    begin = time.monotonic()
+    while todo and time.monotonic() - begin < args.seconds:
+        cell, name = todo.pop(0)
         if not (args.work_dir / cell.name / 'planted.json').is_file():
             prepare(cell, args.work_dir / cell.name)
         train(args.work_dir / cell.name / name, cell.seed)
-    print(f'{max(0, len(todo) - args.most)} detectors are left')
+    print(f'{len(todo)} detectors are left')
 
 
 def train(folder: Path, seed: int) -> None:
     """Trains one detector. An interrupted run starts anew, so that its time is known."""
     shutil.rmtree(folder / 'run', ignore_errors=True)
     began = processor_time()
-    options = dict(model='trial', epochs=EPOCHS, seed=seed, workers=0, device='cpu')
+    options = dict(model='trial', epochs=EPOCHS, image_size=SIZE, seed=seed, workers=0, device='cpu')
     tokennorm.train(data=folder / 'data', out=folder / 'run', **options)
     if folder.name == 'whole':
         tokennorm.test(folder / 'run', data=folder / 'data', report=True)  # its test split is train
