@@ -51,6 +51,19 @@ def test_right_annotations_are_not_listed():
     assert evaluate(truth, CocoResults(np.concatenate([detections.table, low]))).suspects == []
 
 
+def test_kinds_take_turns():
+    suspects = evaluate(truth := make_truth(), noisy(truth)).suspects
+    counts = Counter(one.kind for one in suspects)
+    first = [one.kind for one in suspects[: 4 * min(counts.values())]]
+    for i in range(0, len(first), 4):
+        assert sorted(first[i : i + 4]) == sorted(PLANTED)
+    for kind in PLANTED:
+        scores = [one.score for one in suspects if one.kind == kind]
+        assert scores == sorted(scores, reverse=True)
+    for four in (suspects[i : i + 4] for i in range(0, len(first), 4)):
+        assert [one.score for one in four] == sorted((one.score for one in four), reverse=True)
+
+
 def one_image(objects, detections, crowd=()):
     """Truth and detections of one image of 100 pixels: (class, x, width) and (class, x, width, score)."""
     annotations = [

@@ -125,7 +125,10 @@ def scored(work_dir: Path) -> Iterator[dict[str, Any]]:
             split = 'val' if name == 'val' else 'train'
             truth = json.loads((folder / 'whole' / 'data' / 'annotations' / f'{split}.json').read_text('utf-8'))
             tables = [CocoResults.read(run / 'report.bbox.json').table for run in runs]
-            seconds = sum(json.loads((run.parent / 'seconds.json').read_text()) for run in runs if run.name == 'run')
+            trained = folds if name == 'folds' else [whole]
+            files = [run.parent / 'seconds.json' for run in trained]
+            times = [json.loads(file.read_text('utf-8')) if file.is_file() else None for file in files]
+            seconds = None if None in times else sum(times)  # None of a run that was interrupted
             for method, suspects in both_lists(truth, CocoResults(np.concatenate(tables))).items():
                 counts = {str(first): count_found(suspects, planted[split], first) for first in FIRST}
                 key = dict(data=data, percent=int(percent), seed=int(seed), list=name, method=method)

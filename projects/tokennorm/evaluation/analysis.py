@@ -70,7 +70,7 @@ class Evaluation:
     tide: dict[str, float]  # AP50 lost to each error type of TIDE, keys of `TIDE`
     error_counts: dict[str, int]  # errors of each type among the detections above `threshold`
     images: list[ImageErrors]  # errors per image at `threshold`, the worst first
-    suspects: list[Suspect]  # annotations that the detections contradict, highest score first
+    suspects: list[Suspect]  # annotations that the detections contradict, the most suspicious first
     # detections above `threshold`. A detection inside of a crowd region does not count, and is not kept.
     kept: CocoResults
     right: np.ndarray  # (n,) bool, whether each kept detection is right

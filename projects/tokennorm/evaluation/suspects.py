@@ -1,8 +1,9 @@
 """Suspects: annotations that the detections contradict, and detections that no annotation explains.
 
 The kinds are those of ObjectLab (Tkachenko et al. 2023), an overlooked object, a swapped class and a bad box, and an
-annotated object that is none. Scores are products of shares from 0 to 1, which are counted in the data itself: kinds,
-classes and detectors with other scores are comparable.
+annotated object that is none. Scores are products of shares from 0 to 1, which are counted in the data itself: classes
+and detectors with other scores are comparable. Which kinds of errors a dataset has is not known before, so the list
+takes the kinds in turn: the four highest scores, the four second ones, and so on.
 
 - The *credibility* of a detection is the share of right ones among the detections of its class with about its score:
   isotonic regression of right, at IoU 0.5, on the score.
@@ -20,7 +21,7 @@ are not found are hard ones, not errors. An object has the kind with the highest
 place the most credible one counts. IoU is that of masks where masks are evaluated.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,7 +55,7 @@ def find_suspects(
     counted: np.ndarray,
     iou_type: str,
 ) -> list[Suspect]:
-    """Returns the suspects, the highest score first.
+    """Returns the suspects, the most suspicious first: the kinds in turn, and each by its score.
 
     Args:
         ground_truth: Content of a COCO file.
@@ -81,7 +82,11 @@ def find_suspects(
         key = ('missing', i) if one.annotation is None else one.annotation['id']
         if one.score >= LEAST and (key not in best or one.score > best[key].score):
             best[key] = one
-    return sorted(best.values(), key=lambda one: -one.score)
+    ranks, ranked = Counter[str](), list[tuple[int, Suspect]]()
+    for one in sorted(best.values(), key=lambda one: -one.score):
+        ranks[one.kind] += 1
+        ranked.append((ranks[one.kind], one))
+    return [one for _, one in sorted(ranked, key=lambda pair: pair[0])]
 
 
 def credibility(detections: CocoResults, right: np.ndarray, counted: np.ndarray) -> np.ndarray:
