@@ -36,6 +36,14 @@ def test_pictures_show_what_went_wrong(report):
     assert len(set(scores)) > 2
     assert gallery.suspects(1)[0].caption == describe(evaluation.suspects[0], CLASSES)
     assert Gallery(truth, evaluation, folder / 'nowhere').worst_images() == []
+    nothing = evaluation.kept.select(np.zeros(0, int))
+    one = next(one for one in evaluation.suspects if one.detection)
+    low, above = (
+        replace(evaluation, kept=nothing, best=replace(evaluation.best, threshold=threshold), suspects=[one])
+        for threshold in (1.0, 0.0)
+    )
+    pictures = [Gallery(truth, one, folder).suspects()[0].detections for one in (low, above)]
+    assert pictures[0] != pictures[1]  # its detection is drawn although it is below the threshold
 
 
 def test_drawn_shapes_are_where_the_objects_are():

@@ -2,7 +2,7 @@
 
 import base64
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -104,18 +104,26 @@ class Gallery:
     def _suspect(self, suspect: Suspect) -> Picture | None:
         around = (suspect.annotation or suspect.detection or {})['bbox']
         caption = describe(suspect, {i: self._name(i) for i in self.names})
-        return self._picture(suspect.image_id, caption, around=np.array(around, float))
+        return self._picture(suspect.image_id, caption, np.array(around, float), suspect.detection)
 
-    def _picture(self, image_id: int, caption: str, around: np.ndarray | None = None) -> Picture | None:
-        """Returns the picture of an image, or of the surroundings of a box in it; None if it cannot be read."""
+    def _picture(
+        self, image_id: int, caption: str, around: np.ndarray | None = None, found: Mapping[str, Any] | None = None
+    ) -> Picture | None:
+        """Returns the picture of an image, or of the surroundings of a box in it; None if it cannot be read.
+
+        A detection `found` is drawn in any case, and others whose scores are above the threshold.
+        """
         file_name = self.images[image_id]['file_name']
         pixels = read_image(self.image_dir / file_name)
         if pixels is None:
             return None
         height, width = pixels.shape[:2]
         view = (0, 0, width, height) if around is None else surroundings(around, width, height)
-        objects, detections = (as_uri(pixels, shapes, view) for shapes in self.shapes(image_id, height, width))
-        return Picture(objects, detections, caption, file_name)
+        objects, detections = self.shapes(image_id, height, width)
+        if found is not None and found['score'] < self.evaluation.threshold:
+            text = f'{self._name(found["category_id"])} {found["score"]:.2f}'.strip()
+            detections.append(Shape(np.array(found['bbox'], float), text, 'false'))
+        return Picture(as_uri(pixels, objects, view), as_uri(pixels, detections, view), caption, file_name)
 
     def _name(self, category_id: float) -> str:
         return self.names[int(category_id)] if len(self.names) > 1 else ''
