@@ -1,9 +1,10 @@
-"""DTN on a GPU, as one block to paste into an issue: errors against float64, and times.
+"""DTN on a GPU, as one block to paste into an issue: errors against float64, times, and memory of a step.
 
     python benchmarks/dtn_gpu.py        # `pytest -m gpu` prints the same
 
-The contenders are LayerNorm, DTN's eager form, the same after torch.compile, and DTN in Triton
-(experiments.gpu_kernels). An error is the largest one of a result or gradient, relative to its largest entry.
+The contenders are LayerNorm, DTN in place (what a GPU runs), its eager form, the same after torch.compile, and DTN in
+Triton (experiments.gpu_kernels). An error is the largest one of a result or gradient, relative to its largest entry.
+`--rehearse` runs small sizes on the CPU, without compiling.
 """
 
 import argparse
@@ -11,11 +12,12 @@ import platform
 from collections.abc import Callable
 
 import torch
-from measuring import milliseconds
+from measuring import milliseconds, peak_mebibytes
 from torch import Tensor
 
 from tokennorm.norms import LayerNorm
 from tokennorm.ops.dtn_eager import eager_dtn
+from tokennorm.ops.dtn_in_place import in_place_dtn
 from tokennorm.version import __version__
 
 NAMES = ('y', 'x', 'weight', 'bias', 'mean_logit', 'var_logit', 'position')
@@ -29,7 +31,7 @@ def report(device: str, shapes: list[tuple[int, ...]] = SHAPES, seconds: float =
     """The block. With Triton only where it is installed; on a CPU (tests) without compiling."""
     name = torch.cuda.get_device_name() if device == 'cuda' else platform.machine()
     arch = 'sm_{}{}'.format(*torch.cuda.get_device_capability()) if device == 'cuda' else 'CPU'
-    contenders: dict[str, Callable[..., Tensor]] = {'eager': eager_dtn}
+    contenders: dict[str, Callable[..., Tensor]] = {'in place': in_place_dtn, 'eager': eager_dtn}
     if device == 'cuda':
         contenders['compiled eager'] = torch.compile(eager_dtn)
     try:
@@ -50,11 +52,11 @@ def report(device: str, shapes: list[tuple[int, ...]] = SHAPES, seconds: float =
         for contender, function in contenders.items():
             figures = ' '.join(f'{error:.0e}' for error in errors(function, device, dtype))
             lines.append(f'  {str(dtype)[6:]:9}{contender:18} {figures}')
-    lines.append('milliseconds in bfloat16, forward / forward and backward')
+    lines.append('in bfloat16, milliseconds forward / forward and backward, and MiB of the latter')
     for shape in shapes:
         lines.append(f'  {"x".join(map(str, shape[:4]))}, {shape[4]} heads, pool {shape[5]}')
-        for contender, times in measure(contenders, device, shape, seconds).items():
-            lines.append(f'    {contender:18} {times[0]:8.3f} / {times[1]:.3f}')
+        for contender, (forward, step, memory) in measure(contenders, device, shape, seconds).items():
+            lines.append(f'    {contender:18} {forward:8.3f} / {step:.3f} {memory:8.1f}')
     return '\n'.join([*lines, '```'])
 
 
@@ -87,8 +89,8 @@ def errors(function: Callable[..., Tensor], device: str, dtype: torch.dtype) -> 
 
 def measure(
     contenders: dict[str, Callable[..., Tensor]], device: str, shape: tuple[int, ...], seconds: float
-) -> dict[str, tuple[float, float]]:
-    """Milliseconds of a forward pass, and of forward and backward, of LayerNorm and each contender."""
+) -> dict[str, tuple[float, float, float]]:
+    """Milliseconds forward, and forward and backward, and MiB of the latter, of LayerNorm and each contender."""
     x, *parameters = arguments(shape, device, torch.bfloat16)
     layer_norm = LayerNorm(shape[3]).to(device, torch.bfloat16)
     functions = {'LayerNorm': lambda: layer_norm(x)}
@@ -106,14 +108,18 @@ def measure(
     def step(function: Callable[[], Tensor]) -> Callable[[], None]:
         return lambda: function().backward(grad_y)
 
-    kinds = [
-        milliseconds({name: kind(function) for name, function in functions.items()}, device, seconds=seconds)
-        for kind in (forward, step)
-    ]
-    return {name: (kinds[0][name], kinds[1][name]) for name in functions}
+    forwards, steps = ({name: kind(function) for name, function in functions.items()} for kind in (forward, step))
+    times = [milliseconds(calls, device, seconds=seconds) for calls in (forwards, steps)]
+    return {name: (times[0][name], times[1][name], peak_mebibytes(run, device)) for name, run in steps.items()}
 
 
 if __name__ == '__main__':
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--seconds', type=float, default=1, help='for each shape and direction (default: 1)')
-    print(report('cuda', seconds=parser.parse_args().seconds))
+    parser.add_argument('--rehearse', action='store_true')
+    args = parser.parse_args()
+    if args.rehearse:
+        ODD = (2, 3, 5, 8, 2, 2)
+        print(report('cpu', [(1, 2, 3, 4, 1, 1)], seconds=0))
+    else:
+        print(report('cuda', seconds=args.seconds))

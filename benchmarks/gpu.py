@@ -1,15 +1,18 @@
-"""Everything that waits for a GPU, or for many cores, in some minutes: one block of text.
+"""Everything that waits for a GPU, or for many cores, in at most eight minutes.
 
-    python benchmarks/gpu.py --data FOLDER [--out FILE]          # on a machine with a GPU
-    python benchmarks/gpu.py --data FOLDER --cpu [--out FILE]    # on a machine with many cores
-    python benchmarks/gpu.py --data FOLDER --smoke [--cpu]       # anywhere: that each step runs, in small sizes
+    python benchmarks/gpu.py --out FOLDER [--data FOLDER]            # on a machine with a GPU
+    python benchmarks/gpu.py --out FOLDER [--data FOLDER] --cpu      # on a machine with many cores
+    python benchmarks/gpu.py --out FOLDER --rehearse [--cpu]         # anywhere: that each part runs, in small sizes
 
-Each step is a process with a time limit. What it printed is printed when it ends, also where it failed, and the rest go
-on. `benchmarks/carry.sh` packs what a machine with PyTorch alone lacks. FOLDER is for `tokennorm train --data`.
+Parts are in order of worth. Each is a process with a time limit. When it ends, also if it failed, its outcome and its
+last lines are added to FOLDER/gpu.jsonl and printed. `benchmarks/carry.sh` packs what a machine with PyTorch alone
+lacks. `--data` is for `tokennorm train --data`; without it images of shapes are made. A rehearsal has no GPU: Triton's
+kernels run in its interpreter, and compiled contenders are left out.
 """
 
 import argparse
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -19,65 +22,86 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-RETINANETS = [f'retinanet_pvt-t{suffix}_fpn_1x_coco' for suffix in ('', '-dtn', '-dpn', '-dtn-dpn')]
-SHOWN = 60  # last lines of a step
-CARD = (
+RETINANETS = ['retinanet_swin-t-p4-w7_fpn_1x_coco', 'retinanet_swin-t-p4-w7-dtn_fpn_1x_coco']
+KERNELS = ['tests/experiments/test_gpu_kernels.py', 'tests/ops/test_dtn_in_place.py']
+Result = dict[str, object]
+SHOWN = 80  # last lines of a part
+MACHINE = (
     'import os, platform, numpy, cv2, torch, torchvision\n'
     'print("Python", platform.python_version(), "torch", torch.__version__, "torchvision", torchvision.__version__)\n'
     'print("numpy", numpy.__version__, "OpenCV", cv2.__version__, torch.backends.cpu.get_cpu_capability())\n'
     'print(os.cpu_count(), "cores", next((s for s in open("/proc/cpuinfo") if "model name" in s), ""))\n'
+    'if torch.cuda.is_available():\n'
+    '    print(torch.cuda.get_device_name(), torch.cuda.get_device_properties(0).total_memory // 2**20, "MiB")\n'
+)
+# Runs a script where DTN is computed in Triton.
+IN_TRITON = (
+    'import runpy, sys, experiments.gpu_kernels\n'
+    'del sys.argv[0]\n'
+    'sys.path.insert(0, "benchmarks")\n'
+    'runpy.run_path(sys.argv[0], run_name="__main__")\n'
 )
 
 
-def gpu_steps(data: str, work: Path, smoke: bool) -> list[tuple[str, int, list[str]]]:
+def gpu_parts(data: str, work: Path, rehearse: bool) -> list[tuple[str, int, list[str]]]:
     """Names, limits in seconds, and arguments of Python."""
-    device = 'cpu' if smoke else 'cuda'
+    device = 'cpu' if rehearse else 'cuda'
     tests = [
         str(path.relative_to(ROOT))
         for folder in ('tests', 'projects')
         for path in sorted((ROOT / folder).rglob('test_*.py'))
-        if 'mark.gpu' in path.read_text(encoding='utf-8')
+        if 'mark.gpu' in path.read_text(encoding='utf-8') and str(path.relative_to(ROOT)) not in KERNELS
     ]
-    marks = 'not slow and not gpu' if smoke else 'gpu and not slow'
-    shapes = ['--only', 'ViT-S, 224' if smoke else '800', '--seconds', '0' if smoke else '0.3', '--out', str(work)]
-    size = ['--batch', '1', '--size', '64', '--seconds', '0'] if smoke else ['--batch', '64', '--seconds', '4']
-    backbone = ['benchmarks/dtn_in_backbones.py', '--device', device, '--dtype', 'bfloat16', '--out', str(work), *size]
-    detectors = ['--size', '64', '96', '--rounds', '1'] if smoke else ['--size', '800', '1333', '--amp']
-    detector = ['benchmarks/detector_step.py', *RETINANETS, '--device', device, *detectors, '--batch-size']
-    small = ['--image-size', '64', '--epochs', '1', '--seed', '0'] if smoke else ['--seed', '0']
+    pytest = ['-m', 'pytest', '-q', '-p', 'no:cacheprovider', '-n', '2' if rehearse else '8']
+    marks = ['-m', 'not slow and not gpu' if rehearse else 'gpu and not slow']
+    size = ['--batch', '1', '--size', '64', '--seconds', '0'] if rehearse else ['--batch', '64', '--seconds', '4']
+    bfloat16 = ['--device', device, '--dtype', 'bfloat16', '--out', str(work)]
+    backbone = ['benchmarks/dtn_in_backbones.py', *bfloat16, *size]
+    detectors = ['--size', '64', '96', '--rounds', '1'] if rehearse else ['--size', '800', '1344', '--amp']
+    detector = ['benchmarks/detector_step.py', *RETINANETS, '--device', device, *detectors, '--batch-size', '2']
+    small = ['--image-size', '64', '--epochs', '1', '--seed', '0'] if rehearse else ['--seed', '0']
+    shapes = ['--only', 'ViT-S, 224', '--seconds', '0'] if rehearse else ['--only', '800', '--seconds', '0.3']
 
     def train(name: str, *options: str) -> list[str]:
         return ['-m', 'tokennorm', 'train', '--data', data, '--work-dir', str(work / name), *options, *small]
 
-    default = ['--model', 'pvtv2-b2'] if smoke else []
+    def in_triton(arguments: list[str]) -> list[str]:
+        return ['-c', IN_TRITON, *arguments]
+
     rank = train('rank', '--model', 'mini', '--epochs', '1', '--launcher', 'pytorch')
-    launched = ['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=1', *rank]
+    default = ['--model', 'pvtv2-b2'] if rehearse else []
+    pvt, swin = ([*backbone, '--backbone', name] for name in ('PVT', 'Swin'))
+    few = ['--only', 'LN', 'DTN']
     return [
-        ('tests', 100, ['-m', 'pytest', '-q', '-n', '2' if smoke else '8', '-m', marks, '-k', 'not paste', *tests]),
+        ('kernels against the transcription', 120, [*pytest, *marks, *KERNELS]),
+        ('kernels against LayerNorm', 100, ['benchmarks/dtn_gpu.py', '--rehearse' if rehearse else '--seconds=0.3']),
+        ('PVT-T', 40, pvt),
+        ('PVT-T, Triton', 40, in_triton([*pvt, *few])),
+        ('Swin-T', 40, swin),
+        ('Swin-T, Triton', 40, in_triton([*swin, *few])),
+        ('RetinaNet on Swin-T', 60, detector),
+        ('RetinaNet on Swin-T, Triton', 60, in_triton(detector)),
+        ('one rank', 70, ['-m', 'torch.distributed.run', '--standalone', '--nproc_per_node=1', *rank]),
+        ('PVT-T, compiled', 100, [*pvt, *few, *([] if rehearse else ['--compile'])]),
         ('training, default of a GPU, 2 epochs', 100, train('default', *default, '--init', 'none', '--epochs', '2')),
-        ('training, PVT-mini with DTN, 2 epochs', 70, train('mini', '--model', 'mini', '--epochs', '2')),
-        ('training, one rank, 1 epoch', 70, launched),
-        ('detectors, 2 images', 70, [*detector, '2']),
-        ('detectors, 4 images', 60, [*detector, '4']),
-        ('DTN', 70, ['benchmarks/dtn.py', '--device', device, '--dtype', 'bfloat16', *shapes]),
-        ('DTN in PVT-T', 40, [*backbone, '--backbone', 'PVT']),
-        ('DTN in Swin-T', 40, [*backbone, '--backbone', 'Swin']),
-        ('DTN, compiled', 90, ['benchmarks/dtn_gpu.py', '--help' if smoke else '--seconds=0.3']),
-        ('DTN in PVT-T, compiled', 110, [*backbone, '--backbone', 'PVT', '--compile', '--only', 'LN', 'DTN']),
+        ('other tests', 100, [*pytest, *marks, '-k', 'not paste', *tests]),
+        ('DTN at 800 x 1344', 70, ['benchmarks/dtn.py', *bfloat16, *shapes]),
         ('operators of mmcv', 60, ['projects/mmcv_ops/benchmark.py', '--device', device]),
     ]  # fmt: skip
 
 
-def cpu_steps(data: str, work: Path, smoke: bool) -> list[tuple[str, int, list[str]]]:
+def cpu_parts(data: str, work: Path, rehearse: bool) -> list[tuple[str, int, list[str]]]:
     cores = ['benchmarks/cores.py', '--data', data]
-    if smoke:
+    if rehearse:
         cores += ['--iterations', '1', '--warm-up', '1', '--threads', '1', '--workers', '0', '--ranks', '2']
         cores += ['--image-size', '64']
     return [('images per second', 240, cores)]
 
 
-def run_step(name: str, limit: float, arguments: list[str], environment: dict[str, str], log: Path) -> str:
-    """The lines of a step: title with seconds and outcome, and the last ones that it printed."""
+def run_part(
+    name: str, limit: float, arguments: list[str], environment: dict[str, str], log: Path
+) -> dict[str, object]:
+    """Name, outcome, seconds and last lines of a part."""
     start = time.perf_counter()
     with log.open('wb') as file:
         process = subprocess.Popen(
@@ -98,26 +122,27 @@ def run_step(name: str, limit: float, arguments: list[str], environment: dict[st
             os.killpg(process.pid, signal.SIGKILL)  # workers and ranks, too
         process.wait()
     lines = [line.rpartition('\r')[2] for line in log.read_text(encoding='utf-8', errors='replace').split('\n')]
-    shown = '\n'.join([line for line in lines if line.strip()][-SHOWN:])
-    return f'### {name}: {outcome}, {time.perf_counter() - start:.0f} s\n\n```\n{shown}\n```\n'
+    lines = [line for line in lines if line.strip()][-SHOWN:]
+    return dict(part=name, outcome=outcome, seconds=round(time.perf_counter() - start), lines=lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('--data', type=Path, required=True)
-    parser.add_argument('--cpu', action='store_true', help='the steps for many cores')
-    parser.add_argument('--smoke', action='store_true', help='small sizes, on the CPU')
-    parser.add_argument('--out', type=Path, help='a file that gets the same text')
-    parser.add_argument('--only', default='', help='steps whose name contains this')
-    parser.add_argument('--seconds', type=float, default=420, help='no step runs longer than this from the start')
+    parser.add_argument('--out', type=Path, required=True, help='folder that gets gpu.jsonl')
+    parser.add_argument('--data', type=Path)
+    parser.add_argument('--cpu', action='store_true', help='the parts for many cores')
+    parser.add_argument('--rehearse', action='store_true', help='small sizes, on the CPU')
+    parser.add_argument('--only', default='', help='parts whose name contains this')
+    parser.add_argument('--seconds', type=float, default=460, help='no part runs longer than this from the start')
     args = parser.parse_args()
     start = time.perf_counter()
+    args.out.mkdir(parents=True, exist_ok=True)
 
-    def tell(text: str) -> None:
-        print(text, flush=True)
-        if args.out:
-            with args.out.open('a', encoding='utf-8') as file:
-                file.write(f'{text}\n')
+    def keep(result: Result) -> None:
+        with (args.out / 'gpu.jsonl').open('a', encoding='utf-8') as file:
+            file.write(f'{json.dumps(result)}\n')
+        print(f'### {result["part"]}: {result["outcome"]}, {result["seconds"]} s\n', *result['lines'], '', sep='\n')
+        sys.stdout.flush()
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         work = Path(folder)
@@ -127,24 +152,26 @@ def main() -> None:
             'PYTHONUNBUFFERED': '1',
             'TOKENNORM_CACHE': str(work / 'cache'),
         }
-        if args.smoke:
+        environment['TRITON_INTERPRET'] = '1' if args.rehearse else '0'
+        if args.rehearse:
             environment['CUDA_VISIBLE_DEVICES'] = ''
-        data = str(args.data.resolve())
-        steps = (cpu_steps if args.cpu else gpu_steps)(data, work, args.smoke)
-        tell(run_step('machine', 60, ['-c', CARD], environment, work / 'log'))
-        if not args.smoke and not args.cpu:
-            fields = '--query-gpu=name,driver_version,memory.total,clocks.sm,temperature.gpu'
-            done = subprocess.run(['nvidia-smi', fields, '--format=csv'], capture_output=True, text=True)
-            tell(done.stdout + done.stderr)
-        for name, limit, arguments in steps:
+        data, parts = args.data, [('machine', 60, ['-c', MACHINE])]
+        if data is None:
+            data = work / 'shapes'
+            sizes = 'num_train=4, num_val=2, image_size=64' if args.rehearse else 'num_train=200, num_val=50'
+            made = f'from experiments.shapes import make_shapes_dataset; make_shapes_dataset({str(data)!r}, {sizes})'
+            parts.append(('images', 60, ['-c', made]))
+        parts += (cpu_parts if args.cpu else gpu_parts)(str(data.resolve()), work, args.rehearse)
+        for name, limit, arguments in parts:
             left = args.seconds - (time.perf_counter() - start)
-            if args.only not in name:
+            if args.only not in name and name != 'images':
                 continue
             if left < 10:
-                tell(f'### {name}: no time left\n')
+                keep(dict(part=name, outcome='no time left', seconds=0, lines=[]))
                 continue
-            tell(run_step(name, min(limit * (5 if args.smoke else 1), left), arguments, environment, work / 'log'))
-    tell(f'Everything took {time.perf_counter() - start:.0f} s.')
+            limit = min(limit * (5 if args.rehearse else 1), left)
+            keep(run_part(name, limit, arguments, environment, work / 'log'))
+    print(f'Everything took {time.perf_counter() - start:.0f} s.')
 
 
 if __name__ == '__main__':

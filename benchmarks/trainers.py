@@ -1,12 +1,15 @@
-"""Training on a CPU with TokenNorm and with what one would use instead: processor time and memory.
+"""Training on a CPU with TokenNorm and with what one would use instead: processor time, memory, and AP.
 
-    python benchmarks/trainers.py DATA [--ultralytics PYTHON] [--only TEXT] [--epochs 1 3] [--rounds 2]
+    python benchmarks/trainers.py DATA [--ultralytics PYTHON] [--only TEXT] [--epochs 1 3] [--rounds 2] [--threads 1]
+    python benchmarks/trainers.py DATA --minutes 5 --threads 2 [--ultralytics PYTHON]
 
 DATA is a folder for `tokennorm train --data`. Each contender trains for the first and for the second number of epochs,
-in processes of its own, on one thread and without data workers. The difference is the time of the epochs between, with
-reading and augmenting images; what is left of the first run is its start, validation and end. Contenders alternate, and
-the figure is the median of the rounds. Each has the settings that its users get: image size, batch, frozen layers.
-Where weights would be downloaded, they are random, which does not change the time.
+in processes of its own, without data workers. The difference is the time of the epochs between, with reading and
+augmenting images; what is left of the first run is its start, validation and end. Contenders alternate, and the figure
+is the median of the rounds. Each has the settings that its users get: image size, batch, frozen layers. Where weights
+would be downloaded, they are random, which does not change the time, but AP. With `--minutes` each then trains for as
+many epochs as these minutes of processor time hold, and the AP on val after the last one is another column, that of
+Ultralytics by its own metric.
 
 Ultralytics needs an environment of its own: `uv venv X && uv pip install -p X/bin/python ultralytics`.
 """
@@ -31,8 +34,11 @@ def main() -> None:
     parser.add_argument('--only', default='', help='contenders with this text in their names')
     parser.add_argument('--epochs', type=int, nargs=2, default=[1, 3])
     parser.add_argument('--rounds', type=int, default=2)
+    parser.add_argument('--threads', type=int, default=1)
+    parser.add_argument('--minutes', type=float, help='of processor time, for the AP after them')
     parser.add_argument('--train', nargs=2, metavar=('MODEL', 'EPOCHS'), help='train a model of torchvision, and end')
     args = parser.parse_args()
+    os.environ |= dict.fromkeys(('OMP_NUM_THREADS', 'MKL_NUM_THREADS'), str(args.threads))  # of the trainers
     if args.train:
         train_torchvision(args.train[0], args.data, int(args.train[1]))
         return
@@ -47,22 +53,43 @@ def main() -> None:
                 per_epoch = (second[0] - first[0]) / (args.epochs[1] - args.epochs[0])
                 rows[name].append((images / per_epoch, first[0] - per_epoch * args.epochs[0], second[1]))
                 print(name, *(f'{value:.1f}' for value in rows[name][-1]), file=sys.stderr, flush=True)
-    print('| trainer | images per second | start, validation, end: seconds | memory, GB |', '|---' * 4 + '|', sep='\n')
-    for name, found in rows.items():
-        speed, rest, memory = (statistics.median(column) for column in zip(*found, strict=True))
-        print(f'| {name} | {speed:.1f} | {rest:.0f} | {memory:.1f} |')
+        lines = []
+        for name, found in rows.items():
+            speed, rest, memory = (statistics.median(column) for column in zip(*found, strict=True))
+            cells = [name, f'{speed:.1f}', f'{rest:.0f}', f'{memory:.1f}']
+            if args.minutes:
+                epochs = max(1, round(60 * args.minutes * speed / images))
+                cells.append(f'{run([part.format(epochs=epochs) for part in commands[name]], place)[2]:.1f} ({epochs})')
+                print(*cells, file=sys.stderr, flush=True)
+            lines.append(f'| {" | ".join(cells)} |')
+    titles = ['trainer', 'images per second', 'start, validation, end: seconds', 'memory, GB']
+    titles += [f'AP after {args.minutes:g} minutes (epochs)'] if args.minutes else []
+    print(f'| {" | ".join(titles)} |', '|---' * len(titles) + '|', *lines, sep='\n')
 
 
-def run(command: list[str], folder: Path) -> tuple[float, float]:
-    """Runs a command in a new folder, and returns its processor time in seconds and its greatest memory in GB."""
-    threads = dict.fromkeys(('OMP_NUM_THREADS', 'MKL_NUM_THREADS'), '1')
+def run(command: list[str], folder: Path) -> tuple[float, float, float]:
+    """Runs a command in a new folder: its processor time in seconds, its greatest memory in GB, and its last AP."""
     place = Path(tempfile.mkdtemp(dir=folder))
     with (place / 'output.txt').open('w') as output:
-        process = subprocess.Popen(command, cwd=place, env=os.environ | threads, stdout=output, stderr=output)
+        process = subprocess.Popen(command, cwd=place, stdout=output, stderr=output)
         _, status, usage = os.wait4(process.pid, 0)
     if status:
         raise SystemExit(f'{" ".join(command)}\n{(place / "output.txt").read_text()[-3000:]}')
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e6
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e6, last_ap(place)
+
+
+def last_ap(place: Path) -> float:
+    """AP from 0 to 100: of a line `AP VALUE`, else of mmengine's scalars; NaN without one."""
+    from tokennorm.report.scalars import read_scalars
+
+    lines = [line for line in (place / 'output.txt').read_text(errors='replace').splitlines() if line[:3] == 'AP ']
+    if lines:
+        return float(lines[-1][3:])
+    for path in place.rglob('vis_data/scalars.json'):
+        curve = read_scalars(path.parents[2]).get('coco/bbox_mAP', {})
+        if curve:
+            return 100 * curve[max(curve)]
+    return float('nan')
 
 
 def contenders(args: argparse.Namespace, folder: Path) -> tuple[int, dict[str, list[str]]]:
@@ -70,7 +97,7 @@ def contenders(args: argparse.Namespace, folder: Path) -> tuple[int, dict[str, l
     import tokennorm
     from tokennorm.datasets.discovery import find_splits
 
-    split = find_splits(args.data, ('train',))['train']
+    splits = find_splits(args.data, ('train', 'val'))
     data, this = str(args.data.resolve()), str(Path(__file__).resolve())
     train = [sys.executable, '-m', 'tokennorm', 'train', '--data', data, '--model', 'trial', '--workers', '0']
     train += ['--cfg-options', 'train_cfg.val_interval=1000', '--out']
@@ -90,12 +117,17 @@ def contenders(args: argparse.Namespace, folder: Path) -> tuple[int, dict[str, l
     for name in TORCHVISION:
         found[f'torchvision, {name}'] = [sys.executable, this, data, '--train', name, '{epochs}']
     if args.ultralytics:
-        write_yolo(split, folder / 'yolo')
+        for name in ('train', 'val'):
+            write_yolo(splits[name], folder / 'yolo' / name)
+        names = json.dumps(dict(enumerate(category['name'] for category in splits['train'].content['categories'])))
+        settings = f'path: {folder}/yolo\ntrain: train/images\nval: val/images\nnames: {names}\n'
+        (folder / 'yolo' / 'data.yaml').write_text(settings)
         for size in (320, 640):
             options = f"data='{folder}/yolo/data.yaml', epochs={{epochs}}, imgsz={size}, device='cpu', workers=0, "
-            script = f"import ultralytics; ultralytics.YOLO('yolo11n.yaml').train({options}amp=False, plots=False)"
+            script = f"from ultralytics import YOLO; done = YOLO('yolo11n.yaml').train({options}amp=False, plots=False)"
+            script += "; print('AP', 100 * done.box.map)"
             found[f'Ultralytics, yolo11n, {size} pixels'] = [str(args.ultralytics), '-c', script]
-    return len(split.content['images']), found
+    return len(splits['train'].content['images']), found
 
 
 def write_yolo(split: object, folder: Path) -> None:
@@ -119,23 +151,22 @@ def write_yolo(split: object, folder: Path) -> None:
                 )
                 lines.append(f'{labels[one["category_id"]]} ' + ' '.join(map(str, place)) + '\n')
         (folder / 'labels' / path.name).with_suffix('.txt').write_text(''.join(lines))
-    names = [category['name'] for category in content['categories']]
-    (folder / 'data.yaml').write_text(
-        f'path: {folder}\ntrain: images\nval: images\nnames: {json.dumps(dict(enumerate(names)))}\n'
-    )
 
 
 def train_torchvision(name: str, data: Path, epochs: int) -> None:
-    """Trains as torchvision's references/detection: SGD, horizontal flips, batches of two."""
+    """Trains as torchvision's references/detection: SGD, horizontal flips, batches of two. Prints the AP on val."""
     import torch
     import torchvision
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
     from torch.utils.data import DataLoader
     from torchvision.io import ImageReadMode, decode_image
     from torchvision.transforms.functional import hflip
 
     from tokennorm.datasets.discovery import find_splits
 
-    split = find_splits(data, ('train',))['train']
+    splits = find_splits(data, ('train', 'val'))
+    split = splits['train']
     objects: dict[object, list[list[float]]] = {image['id']: [] for image in split.content['images']}
     labels: dict[object, list[int]] = {image['id']: [] for image in split.content['images']}
     index = {category['id']: i + 1 for i, category in enumerate(split.content['categories'])}
@@ -169,6 +200,25 @@ def train_torchvision(name: str, data: Path, epochs: int) -> None:
             loss = sum(model(*batch).values())
             loss.backward()
             optimizer.step()
+    ids, detections = {label: category for category, label in index.items()}, []
+    for image in splits['val'].content['images']:
+        picture = decode_image(str(splits['val'].image_dir / image['file_name']), ImageReadMode.RGB) / 255
+        with torch.no_grad():
+            (found,) = model.eval()([picture])
+        found['boxes'][:, 2:] -= found['boxes'][:, :2]
+        for box, label, score in zip(*(found[key].tolist() for key in ('boxes', 'labels', 'scores')), strict=True):
+            detections.append(dict(image_id=image['id'], category_id=ids[label], bbox=box, score=score))
+    truth = COCO()
+    truth.dataset = splits['val'].content
+    truth.createIndex()
+    value = 0.0
+    if detections:
+        evaluation = COCOeval(truth, truth.loadRes(detections), 'bbox')
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+        value = 100 * evaluation.stats[0]
+    print('AP', value)
 
 
 if __name__ == '__main__':

@@ -21,6 +21,7 @@ extensions = [
     'sphinx_copybutton',
     'sphinx_design',
     'command_help',
+    'detectors_page',
     'mathml',
     'rules_page',
 ]

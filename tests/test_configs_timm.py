@@ -33,7 +33,9 @@ def config(name):
     return resolve(ROOT / 'timm' / f'{name}.py')
 
 
-@pytest.mark.parametrize('name', EIGHT_GPUS)
+@pytest.mark.parametrize(
+    'name', fast_first(EIGHT_GPUS, 'retinanet_convnext-t_fpn_1x_coco', 'retinanet_dinov3-vit-s_sfp_1x_coco')
+)
 def test_builds_and_its_learning_rate_decays_with_depth(name):
     stride, decay, depth = EIGHT_GPUS[name]
     cfg = config(name)

@@ -23,7 +23,7 @@ MOVED = {
         ('engine.class_rows', 'engine.class_layers', 'class_rows'),
         ('report.compare', 'report.comparison', 'Run'),
         ('engine.rules.data', 'engine.rules.datasets_and_loaders', 'unread_entry'),
-        ('engine.rules.training', 'engine.rules.hooks_and_schedules', 'unread_paramwise'),
+        ('engine.rules.training', 'engine.rules.hooks_and_schedules', 'idle_custom_keys'),
         ('commands.detector', 'commands.open_detector', 'Detector'),
         ('export.detector', 'export.whole_detector', 'WholeDetector'),
         ('inference.detector', 'inference.torch_detector', 'TorchDetector'),

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tokennorm.base.messages import UserError, did_you_mean, shorten, user_errors
+from tokennorm.base.messages import UserError, did_you_mean, in_python, shorten, user_errors
+from tokennorm.images.pixels import ImageError
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,24 @@ def test_errors_of_these_kinds_become_user_errors():
         with pytest.raises(type(error)) as found, user_errors(OSError, where='--data: '):
             raise error
         assert found.value is error
+
+
+def test_errors_of_python_calls_name_keyword_arguments():
+    @in_python
+    def train(image_size, allow=()):
+        raise UserError('--image-size 3: expected 32; --allow-all, `tokennorm rules --allow`, --lr or --allow a-b')
+
+    with pytest.raises(UserError) as found:
+        train(3)
+    assert str(found.value) == ('image_size 3: expected 32; --allow-all, `tokennorm rules --allow`, --lr or allow a-b')
+    with pytest.raises(UserError, match=r'^--image-size 3'):
+        train.__wrapped__(3)
+
+
+def test_user_errors_of_a_kind_have_their_place():
+    with pytest.raises(UserError, match=r'^--verify: bad image$'), user_errors(ImageError, where='--verify: '):
+        raise ImageError('bad image')
+    with pytest.raises(ImageError, match=r'^bad image$'), user_errors(ValueError):
+        raise ImageError('bad image')
+    with pytest.raises(UserError, match=r'^other$'), user_errors(ImageError, where='--verify: '):
+        raise UserError('other')

@@ -59,7 +59,7 @@ LAYERS = {
         'mask_head.fc_logits': lambda tensor: tensor.reshape(-1, 49, *tensor.shape[1:]),
     },
 }  # fmt: skip
-SLOW = ('cascade', 'dino', 'deformable', 'mask2former', 'point_rend')
+SLOW = ('cascade', 'dino', 'deformable', 'faster_rcnn', 'mask2former', 'point_rend', 'yolo/')
 
 
 @cache

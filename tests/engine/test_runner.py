@@ -182,3 +182,28 @@ def test_a_full_disk_and_full_shared_memory_are_told_apart(free, line, monkeypat
     full = SimpleNamespace(iter=0, train=train, work_dir='work')
     with pytest.raises(SystemExit, match=f'^error: .*{line}'):
         command(lambda argv: run(full, 'again'))([])
+
+
+@pytest.mark.parametrize(
+    ('noted', 'is_taken'),
+    [
+        (dict(palette=[[1, 2, 3]], classes=['a', 'b']), True),
+        (dict(palette=[(1, 2, 3)], classes=('b', 'a')), False),
+        (None, False),
+    ],
+)
+def test_metainfo_of_equal_data_is_that_of_the_data(noted, is_taken, monkeypatch):
+    """mmengine compares pickles, which differ for lists and tuples."""
+    for name in ('restart_epoch', 'use_settings_of_run'):
+        monkeypatch.setattr(runner_module, name, lambda *_: None)
+    meta, checkpoint = dict(classes=('a', 'b'), palette=[(1, 2, 3)]), dict(meta=dict(dataset_meta=noted), state_dict={})
+    runner = SimpleNamespace(
+        _resume=True,
+        model=toys.ToyModel(),
+        load_checkpoint=None,
+        call_hook=lambda *_, **__: None,
+        logger=SimpleNamespace(info=print),
+        train_dataloader=SimpleNamespace(dataset=SimpleNamespace(metainfo=meta)),
+    )
+    runner_module._load_checkpoint(runner, checkpoint, {}, 'x.pth')
+    assert (checkpoint['meta']['dataset_meta'] is meta) == is_taken

@@ -117,6 +117,7 @@ def test_only_var_takes_the_mean_of_the_token():
     compare(args)
 
 
+@pytest.mark.slow
 def test_large_common_offset_keeps_its_digits():
     args = arguments(1, 3, 3, 2, 1)
     args[0] = (args[0] + 1e4).float().double()
@@ -263,7 +264,7 @@ def test_report_has_errors_and_times_of_each_contender(monkeypatch):
         found = [float(error) for error in row[-7:]]
         assert 0 < max(found) < (1e-4 if row[0] == 'float32' else 5e-2), row
     assert sum(dtn_gpu.TRITON in line for line in block) == 3
-    assert float(block[-2].split()[-1]) > 0
+    assert min(float(block[-2].split()[-i]) for i in (2, 4)) > 0  # milliseconds; the last one is MiB
 
 
 @pytest.mark.slow

@@ -11,6 +11,11 @@ from tokennorm.evaluation.results import CocoResults
 SIDE = 400
 
 CLASSES = {2: 'cat', 5: 'dog', 9: 'cow'}
+LONG_NAMES = [
+    'erythrocyte with an abnormal, eccentric pale area',
+    'Pseudopseudohypoparathyroidism_of_unknown_provenance',
+    'x',
+]
 
 
 def make_truth(num_images=30, seed=0):

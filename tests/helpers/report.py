@@ -15,7 +15,7 @@ from tokennorm.report.page import write_report
 
 CONFIG = Path(__file__).resolve().parents[2] / 'configs' / 'demo' / 'retinanet_pvt-mini-dtn-dpn_fpn_shapes.py'
 
-VOID = {'meta', 'link', 'br', 'image', 'use', 'rect', 'img'}
+VOID = {'meta', 'link', 'br', 'image', 'use', 'rect', 'img', 'input'}
 
 
 class Balance(HTMLParser):

@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from tokennorm.images import drawing
-from tokennorm.images.drawing import Text, draw, names_for_matplotlib, printable, text_plate
+from tokennorm.images.drawing import Text, cut_middle, draw, names_for_matplotlib, printable, text_plate
 
 RED = (0, 0, 255)
 
@@ -149,10 +149,68 @@ def test_no_text_is_left_out_or_covered(count):
         assert (windows == plate).all((2, 3, 4)).any()
 
 
-def test_a_text_is_drawn_in_an_image_smaller_than_it():
-    drawn = draw(np.zeros((9, 15, 3), np.uint8), np.array([[2, 2, 8, 8]]), ['a long name'], [RED])
-    assert drawn.shape == (9, 15, 3)
-    assert (drawn[..., 2] > 0).mean() > 0.9
+LONG = 'erythrocyte with an abnormal, eccentric pale area'
+
+
+def area_of(drawn, color):
+    """Top, bottom, left and right of the pixels of a color."""
+    rows, columns = np.nonzero((drawn == color).all(-1))
+    return rows.min(), rows.max(), columns.min(), columns.max()
+
+
+@pytest.mark.parametrize(('text', 'most'), [(LONG, 100), (LONG, 20), ('größe und кошка und قطة', 90), ('cat', 3)])
+def test_a_long_name_loses_its_middle(text, most):
+    shown = cut_middle(text, most, 0.4, 1)
+    start, _, end = shown.partition('...')
+    assert Text(shown, 0.4, 1).length <= most or (start == text[0] and not end)
+    assert text.startswith(start)
+    assert text.endswith(end)
+    assert len(start) - len(end) in (0, 1)
+    assert cut_middle(text, 600, 0.4, 1) == text
+
+
+def test_a_plate_is_as_wide_as_a_third_of_the_image_or_its_box():
+    for box, widest in (([10, 100, 40, 140], 160), ([10, 100, 300, 140], 290)):
+        drawn = draw(np.zeros((300, 480, 3), np.uint8), np.array([box]), [LONG], [RED], notes=['0.87'])
+        *_, left, right = area_of(drawn[:95], RED)  # above the box
+        assert widest - 20 < right - left <= widest
+
+
+def test_a_legend_has_the_names_of_many_objects():
+    """Their plates would hide the image: scores stay on small plates, and, where these are too many, boxes only."""
+    image = np.zeros((360, 480, 3), np.uint8)
+    corners = np.array([[x, y, x + 50, y + 40] for x in range(10, 430, 60) for y in range(20, 300, 70)])
+    names, colors = [LONG, 'cat'] * 14, [RED, (0, 255, 0)] * 14
+    drawn = draw(image, corners, names, colors, below=True)
+    expected = draw(image, corners, [''] * 28, colors)
+    np.testing.assert_array_equal(drawn[:360], expected)
+    assert drawn.shape[0] - 360 == len(text_plate(LONG, 0.4, 1, RED))
+    assert area_of(drawn[360:], (0, 255, 0))[3] < area_of(drawn[360:], RED)[2]  # 'cat', then the long name
+    inside = draw(image, corners, names, colors)
+    np.testing.assert_array_equal(inside, np.r_[expected[: 720 - len(drawn)], inside[720 - len(drawn) :]])
+    np.testing.assert_array_equal(inside[720 - len(drawn) :, :20], drawn[360:, :20])
+    scores = draw(image, corners, names, colors, notes=['0.87'] * 28, below=True)
+    np.testing.assert_array_equal(scores[:360], draw(image, corners, ['0.87'] * 28, colors))
+    few = draw(image, corners[:12], names[:12], colors[:12], below=True)
+    assert few.shape == image.shape, 'plates of 12 objects'
+
+
+def test_plates_leave_small_objects_in_view():
+    """An object of 8 pixels above another one: the plate of neither covers it, and its box has a thin line."""
+    corners = np.array([[200, 100, 208, 108], [195, 116, 245, 150]])
+    drawn = draw(np.zeros((300, 480, 3), np.uint8), corners, ['bird', 'bird'], [RED, (0, 255, 0)])
+    assert not drawn[102:107, 202:207].any()
+    assert (drawn[100:109, 208] == RED).all()
+    assert not (drawn[104, 209:] == RED).all(-1).any()
+
+
+@pytest.mark.parametrize('shape', [(9, 15), (3, 400), (400, 3), (1, 1)])
+def test_names_in_images_smaller_than_them(shape):
+    image, box = np.zeros((*shape, 3), np.uint8), np.array([[0, 0, 3, 3]])
+    assert draw(image, box, ['a long name'], [RED], notes=['0.87']).shape == image.shape
+    below = draw(image, box, ['a long name'], [RED], notes=['0.87'], below=True)
+    assert below.shape[1] == image.shape[1]
+    assert 10 < len(below) - len(image) < 20
 
 
 def test_matplotlib_draws_names_of_every_script(no_system_fonts, recwarn):

@@ -7,12 +7,13 @@ import time
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.helpers.http import serve
 from tokennorm.base.messages import UserError
 from tokennorm.images.drawing import color_of
 from tokennorm.inference.input_images import InputImages, check_sources, open_sources
-from tokennorm.inference.prediction import OF_PREDICT, Options, Predictor, draw_detections, predict, uneven_times
+from tokennorm.inference.prediction import OF_PREDICT, Options, Predictor, predict, uneven_times
 from tokennorm.inference.runtime import BaseDetector, ImageError
 
 SCORES = np.array([0.9, 0.8, 0.5, 0.4, 0.3], np.float32)
@@ -73,7 +74,7 @@ def test_the_score_that_is_drawn_leaves_the_json_whole(folder):
     assert len(content['annotations']) == 15
     assert results.shown == 9
     drawn = cv2.imread(str(folder / 'vis' / 'a.png'))
-    expected = draw_detections(np.full((32, 48, 3), 90, np.uint8), Five().detect([drawn])[0].select(SCORES >= 0.5))
+    expected = Five().detect([drawn])[0].select(SCORES >= 0.5).draw(np.full((32, 48, 3), 90, np.uint8))
     np.testing.assert_array_equal(drawn, expected)
 
 
@@ -196,12 +197,28 @@ def test_the_best_is_drawn_last():
     image = np.full((32, 48, 3), 90, np.uint8)
     found = Five().detect([image])[0]
     mixed = found.select(np.array([3, 0, 4, 1, 2]))
-    np.testing.assert_array_equal(draw_detections(image, found), draw_detections(image, mixed))
+    np.testing.assert_array_equal(found.draw(image), mixed.draw(image))
     assert mixed.class_names == [found.class_names[i] for i in (3, 0, 4, 1, 2)]
     two = mixed.select(np.array([0, 1]))
     two.boxes[:], two.labels[:], two.scores[:] = [[40, 120, 300, 280], [120, 40, 400, 200]], [0, 1], [0.9, 0.4]
-    picture = draw_detections(np.zeros((320, 480, 3), np.uint8), two)
+    picture = two.draw(np.zeros((320, 480, 3), np.uint8))
     assert tuple(picture[200, 300]) == color_of(0)  # where an edge of one crosses an edge of the other
+
+
+def test_detections_are_drawn_on_what_a_detector_takes(folder):
+    """A small image is enlarged, a frame is not. A notebook shows the drawing."""
+    pixels = cv2.imread(str(folder / 'in' / 'a.png'))
+    found = Five().detect([pixels])[0]
+    drawn = found.draw(folder / 'in' / 'a.png')
+    assert (drawn.shape, drawn.dtype) == ((32 * 7, 48 * 7, 3), np.uint8)
+    np.testing.assert_array_equal(drawn, found.draw(pixels))
+    np.testing.assert_array_equal(drawn, found.draw(Image.fromarray(pixels)))
+    assert found.draw(pixels, same_size=True).shape == (32, 48, 3)
+    assert found.draw(np.zeros((600, 800), np.uint8)).shape == (600, 800, 3)
+    shown = cv2.imdecode(np.frombuffer(drawn._repr_png_(), np.uint8), cv2.IMREAD_COLOR)
+    np.testing.assert_array_equal(shown, drawn)
+    assert drawn[0]._repr_png_() is None
+    found.select(found.scores > 1).draw(pixels)
 
 
 class Mean(BaseDetector):
@@ -240,7 +257,7 @@ def test_a_folder_gives_what_its_images_give_one_by_one(batch_size, tmp_path):
         assert annotation['score'] == pytest.approx(found.scores[0], abs=1e-5)
         left, top, right, bottom = found.boxes[0]
         assert annotation['bbox'] == pytest.approx([left, top, right - left, bottom - top], abs=0.01)
-        assert (cv2.imread(str(tmp_path / 'vis' / name)) == draw_detections(image, found)).all()
+        assert (cv2.imread(str(tmp_path / 'vis' / name)) == found.draw(image)).all()
         crop = cv2.imread(str(tmp_path / 'crops' / 'disk' / f'{name}_1.jpg'))
         assert crop.shape == image[2 : round(bottom), 1 : round(right)].shape
 

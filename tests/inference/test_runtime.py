@@ -23,6 +23,7 @@ from tokennorm.export.writing import write_openvino
 from tokennorm.inference.runtime import (
     BaseDetector,
     ExportedDetector,
+    ImageError,
     ModelFileError,
     ThresholdError,
     batches_of_one_shape,
@@ -219,7 +220,7 @@ if __name__ == '__main__':
 """
 
 
-FILES = 'inference/runtime.py', 'images/pixels.py'
+FILES = 'inference/runtime.py', 'images/pixels.py', 'base/messages.py'
 SERVICE = """
 import sys
 sys.modules.update(dict.fromkeys(['torch', 'torchvision', 'mmengine', 'mmcv', 'mmdet', 'PIL']))
@@ -228,7 +229,7 @@ print(ExportedDetector(sys.argv[1])(sys.argv[2]).class_names, *(m for m in sys.m
 """
 
 
-def test_two_files_are_a_service_without_the_package(model_file, images, tmp_path):
+def test_three_files_are_a_service_without_the_package(model_file, images, tmp_path):
     for name in FILES:
         (file := tmp_path / 'tokennorm' / name).parent.mkdir(parents=True)
         file.write_bytes((Path(tokennorm.__file__).parent / name).read_bytes())
@@ -236,7 +237,8 @@ def test_two_files_are_a_service_without_the_package(model_file, images, tmp_pat
     command = [sys.executable, '-S', tmp_path / 'service.py', model_file, images / 'b' / 'c.png']  # not as installed
     environment = dict(os.environ, PYTHONPATH=sysconfig.get_path('purelib'))
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120)
-    names = 'tokennorm', 'tokennorm.inference', 'tokennorm.images', 'tokennorm.images.pixels'
+    rooms = 'tokennorm', 'tokennorm.inference', 'tokennorm.base', 'tokennorm.base.messages'
+    names = *rooms, 'tokennorm.images', 'tokennorm.images.pixels'
     assert done.stdout == f"['square'] {' '.join(names)} tokennorm.inference.runtime\n", done.stderr
 
 
@@ -255,6 +257,13 @@ def test_run_lengths_are_those_of_pycocotools():
     for mask in masks:
         expected = coco_masks.encode(np.asfortranarray(mask.astype(np.uint8)))
         assert run_lengths(mask) == dict(size=expected['size'], counts=expected['counts'].decode())
+
+
+def test_errors_of_calls_are_user_errors():
+    """And the errors of Python that they were before."""
+    for kind, other in ((ImageError, ValueError), (ThresholdError, ValueError), (ModelFileError, RuntimeError)):
+        assert issubclass(kind, tokennorm.UserError)
+        assert issubclass(kind, other)
 
 
 def test_numbers_files_and_recommended_ones(tmp_path):

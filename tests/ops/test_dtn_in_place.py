@@ -101,5 +101,6 @@ def test_dtypes_and_devices_of_a_gpu_that_does_not_exist(dtype):
         for pool, valid in ((1, None), (2, torch.ones(2, 2, dtype=torch.int64, device='cuda'))):
             call = Call(x, parameters, 1e-5, pool, valid)
             y = call.normalized(dtype)
-            for a, e in zip((y, *call.gradients(torch.ones_like(y))), (x, x, *parameters), strict=True):
+            again = Call(x, parameters, 1e-5, pool, valid, call.own_mean, call.own_total)
+            for a, e in zip((y, *again.gradients(torch.ones_like(y))), (x, x, *parameters), strict=True):
                 assert (a.shape, a.dtype, a.device) == (e.shape, e.dtype, e.device)

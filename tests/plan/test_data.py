@@ -6,12 +6,15 @@ import shutil
 
 import pytest
 from mmdet.registry import DATASETS
-from mmengine import Config
+from mmdet.structures.mask import BitmapMasks
+from mmengine import Config, DefaultScope
 
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.coco_files import edit
 from tests.helpers.configs import ROOT, anchors_config
+from tests.helpers.folders import with_pentagons
 from tokennorm.base.messages import UserError
+from tokennorm.config.open_config import read_config
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.datasets.discovery import find_splits
 from tokennorm.engine.rules import Built, verify
@@ -151,6 +154,25 @@ def test_masks_are_needed_for_a_config_that_learns_them(data, capsys):
     with judging(Findings(allow=['no-mask'])):
         use_data_folder(Plan(Config.fromfile(masks)), data, ('train', 'val'))
     assert 'warning: train: annotations without a segmentation' in capsys.readouterr().out
+
+
+def test_masks_that_are_run_lengths_are_read_as_bitmaps(data):
+    def flags():
+        cfg = read_config('mmdet::rtmdet/rtmdet-ins_tiny_8xb32-300e_coco')
+        use_data_folder(cfg, data, ('train', 'val'), image_size=64)
+        places = [cfg.train_dataloader.dataset.pipeline, cfg.custom_hooks[1].switch_pipeline]
+        steps = [step for steps in places for step in steps if 'poly2mask' in step]
+        return cfg, [step.poly2mask for step in steps]
+
+    cfg, bitmaps = flags()
+    assert bitmaps == [True, True]
+    with DefaultScope.overwrite_default_scope('mmdet'):
+        dataset = DATASETS.build(cfg.train_dataloader.dataset)
+    objects = [dataset[i]['data_samples'].gt_instances for i in range(3)]
+    assert sum(map(len, objects))
+    assert all(isinstance(found.masks, BitmapMasks) for found in objects)
+    with_pentagons(data)
+    assert flags()[1] == [False, False]
 
 
 def test_a_classifier_has_no_coco_data(data):

@@ -12,13 +12,14 @@ from tests.helpers.detections import CLASSES
 from tokennorm.evaluation.analysis import evaluate
 from tokennorm.evaluation.results import CocoResults
 from tokennorm.evaluation.suspects import describe
-from tokennorm.report.gallery import Gallery, Shape, as_uri, surroundings
+from tokennorm.report.gallery import Gallery, Shape, as_uri, place, surroundings
 
 
 def test_a_box_is_in_the_middle_of_its_surroundings_within_the_image():
     assert surroundings(np.array([100.0, 50, 20, 10]), 400, 300) == (62, 7, 96, 96)
     assert surroundings(np.array([390.0, 290, 10, 10]), 400, 300) == (304, 204, 96, 96)
     assert surroundings(np.array([100.0, 50, 80, 10]), 400, 150) == (40, 0, 200, 150)
+    assert surroundings(np.array([-np.inf, np.nan, np.inf, np.inf]), 400, 150) == (0, 0, 400, 150)
 
 
 def test_pictures_show_what_went_wrong(report):
@@ -29,40 +30,59 @@ def test_pictures_show_what_went_wrong(report):
     for picture, errors in zip(worst, evaluation.images[:3], strict=True):
         counts = errors.false, errors.missed, errors.right
         assert picture.caption == '{} false, {} missed, {} right'.format(*counts)
-        states = [shape.state for shapes in gallery.shapes(errors.image_id, 400, 400) for shape in shapes]
+        shapes = [one for some in gallery.shapes(errors.image_id, 400, 400) for one in some if one.is_shown]
+        states = [shape.state for shape in shapes]
         assert [states.count(state) for state in ('false', 'missed', 'right', 'found')] == [*counts, counts[2]]
-    scores = [float(shape.text.split()[-1]) for shape in gallery.shapes(evaluation.images[0].image_id, 400, 400)[1]]
+    objects, detections = gallery.shapes(evaluation.images[0].image_id, 400, 400)
+    scores = [shape.score for shape in detections]
     assert scores == sorted(scores)  # the best ones are drawn last
+    assert all(shape.is_shown == (shape.score >= evaluation.threshold) for shape in detections)
+    assert {one.score for one in objects if one.state == 'found'} <= set(scores)
+    assert all(one.score is None or one.score < evaluation.threshold for one in objects if one.state == 'missed')
     assert len(set(scores)) > 2
     assert gallery.suspects(1)[0].caption == describe(evaluation.suspects[0], CLASSES)
     assert Gallery(truth, evaluation, folder / 'nowhere').worst_images() == []
-    nothing = evaluation.kept.select(np.zeros(0, int))
-    one = next(one for one in evaluation.suspects if one.detection)
-    low, above = (
-        replace(evaluation, kept=nothing, best=replace(evaluation.best, threshold=threshold), suspects=[one])
-        for threshold in (1.0, 0.0)
-    )
-    pictures = [Gallery(truth, one, folder).suspects()[0].detections for one in (low, above)]
-    assert pictures[0] != pictures[1]  # its detection is drawn although it is below the threshold
 
 
 def test_drawn_shapes_are_where_the_objects_are():
-    pixels = np.full((200, 400, 3), 50, np.uint8)
     mask = np.zeros((200, 400), bool)
     mask[110:130, 220:260] = True
+    mask[116:124, 230:250] = False
     shapes = [
-        Shape(np.array([220.0, 100, 60, 40]), '', 'false', mask),
+        Shape(np.array([220.0, 100, 60, 40]), 'a name with more than eighteen characters', 'false', mask, 0.876),
         Shape(np.array([10.0, 10, 20, 20]), '', 'found'),
+        Shape(np.array([310.0, 190, 20, 20]), 'cat', 'missed'),
     ]
-    uri = as_uri(pixels, shapes, (200, 80, 120, 120))  # enlarged five times and a third
+    uri, size = as_uri(np.full((200, 400, 3), 50, np.uint8), (200, 80, 120, 120))  # enlarged five times and a third
     drawn = cv2.imdecode(np.frombuffer(base64.b64decode(uri.partition(',')[2]), np.uint8), cv2.IMREAD_COLOR)
-    assert drawn.shape == (640, 640, 3)
-    red = drawn[..., 2].astype(int) - drawn[..., 1] > 60
-    rows, columns = np.nonzero(red)
-    assert (rows.min(), rows.max()) == (pytest.approx(107, abs=3), pytest.approx(320, abs=3))
-    assert (columns.min(), columns.max()) == (pytest.approx(107, abs=3), pytest.approx(427, abs=3))
-    assert drawn[213, 213, 2] > 100 > drawn[307, 400, 2]  # in the mask, and in the box beside it
-    assert (drawn[..., 1] < 120).all()  # the other one is outside
+    assert drawn.shape[:2] == size == (640, 640)
+    first, second = place(shapes, (200, 80, 120, 120), size)  # the other one is outside
+    assert (first.box, second.box) == ([107, 107, 320, 213], [587, 587, 106, 106])
+    assert (first.text, first.title) == ('a nam...cters 0.88', 'a name with more than eighteen characters 0.88')
+    assert (second.text, second.title) == ('cat', 'cat')
+    parts = [np.array(part.split(), int).reshape(-1, 2) for part in first.outline[1:-1].split('ZM')]
+    outer, hole = sorted(parts, key=np.ptp, reverse=True)
+    assert [*outer.min(0), *outer.max(0)] == pytest.approx([107, 160, 320, 266], abs=2)
+    assert [*hole.min(0), *hole.max(0)] == pytest.approx([160, 192, 266, 234], abs=3)
+
+
+@pytest.mark.parametrize(('count', 'state', 'seen'), [(5, 'found', 5), (20, 'found', 0), (20, 'missed', 20)])
+def test_many_shapes_have_texts_where_they_are_errors(count, state, seen):
+    shapes = [Shape(np.array([90.0 * (i % 5), 60 * (i // 5), 40, 30]), 'cat', state, score=0.5) for i in range(count)]
+    drawn = place(shapes, (0, 0, 480, 300), (640, 400))
+    assert [one.shape for one in drawn] == shapes
+    assert sum(not one.is_quiet for one in drawn) == seen
+
+
+def test_texts_cover_no_other_text():
+    """Of errors at one place four have room for a text; they precede what is right, and a tiny one has none."""
+    shapes = [Shape(np.array([100.0, 100, 60, 60]), 'cat', state) for state in ('found', *['missed'] * 6)]
+    tiny = Shape(np.array([300.0, 100, 6, 60]), 'cat', 'missed')
+    drawn = place([*shapes, tiny], (0, 0, 640, 400), (640, 400))
+    loud = [one.at for one in drawn if not one.is_quiet]
+    assert drawn[0].is_quiet
+    assert drawn[-1].is_quiet
+    assert len(set(loud)) == len(loud) == 4
 
 
 def test_the_best_images_have_high_scores_and_overlaps(tmp_path):

@@ -18,7 +18,7 @@ from tests.helpers.fake_cuda import devices, fake_cuda
 from tests.helpers.norms import NORMS, cfg_of
 from tests.helpers.third_party import MODELS as THIRD_PARTY
 from tokennorm import replace_norms
-from tokennorm.backbones import ViT
+from tokennorm.backbones import PVT, ViT
 from tokennorm.images.padding import image_sizes_of, note_image_sizes
 from tokennorm.layers import STEMS
 
@@ -30,10 +30,10 @@ DETECTORS = [
     'trial/retinanet_pvt-mini-local_fpn.py',
     'timm/retinanet_convnext-t_fpn_1x_coco.py',
 ]
+FAST = [(PVT, 'DTN'), (ViT, 'DTN'), (ViT, 'BN')]
 PADDED = [
-    *((cls, 'DTN') for cls in BACKBONES),
-    (ViT, 'BN'),
-    *(slow(cls, name) for cls in BACKBONES for name in ('BN', 'IN', 'SN') if (cls, name) != (ViT, 'BN')),
+    *FAST,
+    *(slow(cls, name) for cls in BACKBONES for name in ('DTN', 'BN', 'IN', 'SN') if (cls, name) not in FAST),
 ]
 
 

@@ -1,7 +1,10 @@
 """Trains the default CPU detector with other batch sizes, rates, frozen stages, image sizes and backbones.
 
     python projects/experiments/cpu_default/run.py batch data/raccoon data/bccd data/coco_mini7_boxes
-    python projects/experiments/cpu_default/run.py
+    python projects/experiments/cpu_default/run.py [--pages]
+
+`--pages` writes the table of docs/get_started/expect.md from the finished runs of the default, the newest version of
+each. Steps `headline` and `headline_256` measure it again: on raccoon, and on nuclei150_boxes, which chose nothing.
 
 Plan, written before the first run. Every step is trained on three datasets with seeds 0 and 1, and its winner is
 part of the next step. The measure is the AP on val after the last epoch, averaged over datasets as the rank among
@@ -93,6 +96,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from packaging.version import Version
 from scipy.stats import t as student_t
 
 import tokennorm
@@ -101,6 +105,30 @@ from tokennorm.cli.command import command
 from tokennorm.report.scalars import read_scalars
 
 RESULTS = Path(__file__).with_name('results.json')
+PAGE = Path(__file__).resolve().parents[3] / 'docs/get_started/expect.md'
+# What the default was called, after `N epochs`.
+DEFAULT = '', ', one process', ', default', ', LN2d'
+# Rows of the page, by folder: what it is, epochs of the short runs, metric. Data that chose nothing come first.
+ROWS = {
+    'nuclei150_boxes': (
+        'many small objects: nuclei150, 150 images of 256 x 256 pixels with 6,573 objects, `--image-size 256`; 60 for '
+        'val; nothing was chosen on them',
+        4,
+        'bbox',
+    ),
+    'raccoon': ('one large object in most photographs: 150 of raccoons, 49 for val', 4, 'bbox'),
+    'bccd': (
+        'several large objects of a few classes: bccd, 205 images of blood cells, three classes; 87 for val',
+        4,
+        'bbox',
+    ),
+    'nuclei150': ('nuclei150 with masks: mask AP', 3, 'segm'),
+    'coco_mini5_boxes': (
+        'many classes of everyday things: coco_mini5_boxes, 225 photographs, five classes of COCO',
+        4,
+        'bbox',
+    ),
+}
 OPTIONS = 'train_dataloader.batch_size', 'optim_wrapper.optimizer.lr', 'model.backbone.frozen_stages'
 
 
@@ -177,6 +205,8 @@ STEPS: dict[str, dict[str, dict[str, Any]]] = {
     'classes_256': classes(image_size=256),
     'curve': curve(),
     'curve_256': curve(image_size=256),
+    'headline': {'12 epochs': dict(epochs=12)},
+    'headline_256': {'12 epochs': dict(epochs=12, image_size=256)},
     'table': {f'{epochs} epochs, new': setting(epochs, 1, 2, 4) for epochs in (3, 6, 12)},
 }
 
@@ -189,7 +219,11 @@ def main(argv: list[str]) -> None:
     parser.add_argument('--only', default='', help='settings with this text in their names')
     parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1])
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/cpu_default'))
+    parser.add_argument('--pages', action='store_true', help='write the table of the documentation')
     args = parser.parse_args(argv)
+    if args.pages:
+        write_atomically(PAGE, page(read()).encode())
+        return
     for seed in args.seeds:
         for data in args.data:
             for name in (one for one in STEPS[args.step] if args.only in one):
@@ -225,7 +259,7 @@ def run(step: str, name: str, data: Path, seed: int, work_dir: Path) -> None:
     seconds = round(processor_time() - began)
     scalars = read_scalars(work_dir)
     names = [name for name in ('bbox_mAP', 'bbox_mAP_50', 'segm_mAP') if f'coco/{name}' in scalars]
-    kept = {name: scalars[f'coco/{name}'][epochs] for name in names}
+    kept = {name: scalars[f'coco/{name}'][epochs] for name in names} | dict(version=tokennorm.__version__)
     if step.startswith('curve'):
         kept['curve'] = scalars['coco/bbox_mAP']
     write_atomically(RESULTS, f'{json.dumps([*read(), key | kept | dict(cpu_seconds=seconds)], indent=1)}\n'.encode())
@@ -247,6 +281,35 @@ def table(results: list[dict[str, Any]]) -> list[str]:
         minutes = f'{mean(r["cpu_seconds"] for r in own) / 60:.1f}'
         rows.append(f'| {" | ".join([step, data, setting, *values, minutes])} |')
     return rows
+
+
+def default_runs(results: list[dict[str, Any]], data: str, epochs: int) -> list[dict[str, Any]]:
+    """The runs of the default on a folder for so many epochs: those of the newest version, and of its last step."""
+    own = [r for r in results if r['data'] == data and r['setting'] in [f'{epochs} epochs{name}' for name in DEFAULT]]
+    _, newest = max((Version(r['version']), index) for index, r in enumerate(own))
+    return [r for r in own if (r['version'], r['step']) == (own[newest]['version'], own[newest]['step'])]
+
+
+def page(results: list[dict[str, Any]]) -> str:
+    """The text of the page, with its table."""
+    lines = [
+        '| kind of data | AP after 4 epochs (minutes; masks: 3) | AP after 12 epochs (minutes) | AP50 after 12 '
+        '| version |',
+        '|---' * 5 + '|',
+    ]
+    for data, (kind, epochs, metric) in ROWS.items():
+        short, long = (default_runs(results, data, number) for number in (epochs, 12))
+        cells = [
+            f'{_cell([100 * r[f"{metric}_mAP"] for r in runs])} ({mean(r["cpu_seconds"] for r in runs) / 60:.1f})'
+            for runs in (short, long)
+        ]
+        ap50 = _cell([100 * r['bbox_mAP_50'] for r in long]) if metric == 'bbox' else 'not kept'
+        versions = dict.fromkeys(r['version'].rpartition('.')[0] for r in (*short, *long))
+        lines.append(f'| {kind} | {" | ".join([*cells, ap50, ", ".join(versions)])} |')
+    before, begin, rest = PAGE.read_text('utf-8').partition('<!-- begin results -->\n')
+    _, end, after = rest.partition('<!-- end -->')
+    table = '\n'.join(lines)
+    return f'{before}{begin}\n{table}\n\n{end}{after}'
 
 
 def _cell(values: list[float]) -> str:

@@ -1,8 +1,14 @@
 """Messages: the name that was probably meant, shortened lists, and errors in one line."""
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
+from inspect import signature
+from typing import Any, TypeVar
+
+Function = TypeVar('Function', bound=Callable)
 
 
 class UserError(RuntimeError):
@@ -14,13 +20,41 @@ class UserError(RuntimeError):
 
 @contextmanager
 def user_errors(*kinds: type[Exception], where: str = '') -> Iterator[None]:
-    """Turns errors of these kinds into `UserError`; `where` precedes the error's own text."""
+    """Turns errors of these kinds into `UserError`; `where` precedes the error's own text, of a `UserError`, too."""
     try:
         yield
-    except (UserError, BrokenPipeError):  # a closed pipe: nobody reads the error either
+    except BrokenPipeError:  # a closed pipe: nobody reads the error either
         raise
     except kinds as error:
+        if isinstance(error, UserError) and not where:
+            raise
         raise UserError(f'{where}{error}') from error
+
+
+def in_python(function: Function) -> Function:
+    """Has errors of a command's function name its keyword arguments, `image_size` for `--image-size`.
+
+    The command itself calls the function without this. Commands in backticks stay as they are.
+    """
+
+    @wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except UserError as error:
+            known = signature(called).parameters
+            error.args = (_OPTION.sub(lambda found: _keyword(found, known), str(error)), *error.args[1:])
+            raise
+
+    return called  # type: ignore[return-value]
+
+
+_OPTION = re.compile(r'`[^`]*`|--([a-z][a-z0-9-]*)')
+
+
+def _keyword(found: re.Match, known: Iterable[str]) -> str:
+    name = (found[1] or '').replace('-', '_')
+    return name if name in known else found[0]
 
 
 def nearest(name: object, known: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from typing import Any
 
 _lock = threading.RLock()
-_pauses, _collects = 0, True  # blocks without collections of garbage, and whether there were any before the first
 
 
 def _renew() -> None:
@@ -73,15 +72,11 @@ def without_warnings() -> Iterator[None]:
 @contextmanager
 def without_collection() -> Iterator[None]:
     """No garbage is collected inside: among a million new objects that stay, searches take as long as the rest."""
-    global _pauses, _collects
-    with _lock:
-        _collects = _collects if _pauses else gc.isenabled()
-        _pauses += 1
+    with alone():
+        collects = gc.isenabled()
         gc.disable()
-    try:
-        yield
-    finally:
-        with _lock:
-            _pauses -= 1
-            if _collects and not _pauses:
+        try:
+            yield
+        finally:
+            if collects:
                 gc.enable()

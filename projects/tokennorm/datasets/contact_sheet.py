@@ -4,13 +4,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import cv2
 import numpy as np
 
 from tokennorm.datasets.coco.masks import draw_mask
 from tokennorm.datasets.image_files import read_image
 from tokennorm.datasets.splits import CocoSplit
-from tokennorm.images.drawing import Color, Text, color_of, draw
+from tokennorm.images.drawing import Color, Text, color_of, draw_resized
 
 _LONG_SIDE = 480  # pixels of a drawn image
 _WHITE = (255, 255, 255)
@@ -26,43 +25,23 @@ def draw_annotations(
 ) -> np.ndarray:
     """Draws boxes, masks and class names of COCO annotations on a resized copy, (H', W', 3) uint8 BGR.
 
-    Crowds are white. Names are left out if there is only one class. Masks that cannot be read are left out. The caption
-    is below the image.
+    Crowds are white. Names are left out if there is only one class. Masks that cannot be read are left out. A
+    legend of many objects and the caption are below the image.
     """
     colors_of = {category_id: color_of(label) for label, category_id in enumerate(names)}
     boxes = np.array([one['bbox'] for one in annotations], float).reshape(-1, 4)
     corners = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], 1)
-    texts, colors, masks = [], [], []
+    shown, colors, masks = [], [], []
     for one in annotations:
         crowd, category = bool(one.get('iscrowd')), one['category_id']
         colors.append(_WHITE if crowd else colors_of.get(category, _WHITE))
         name = names.get(category, '?') if len(names) > 1 else ''
-        texts.append(f'{name} (crowd)' if name and crowd else name)
+        shown.append(f'{name} (crowd)' if name and crowd else name)
         masks.append(draw_mask(one.get('segmentation'), *image.shape[:2]))
-    drawn = draw_resized(image, _LONG_SIDE, corners, texts, colors, masks)
+    drawn = draw_resized(image, _LONG_SIDE, corners, shown, colors, masks)
     framed = np.pad(drawn, ((0, 18), (0, 0), (0, 0)), constant_values=255)
     Text(caption[-60:], 0.4, 1).draw(framed, 2, len(drawn) + 13, (0, 0, 0))
     return framed
-
-
-def draw_resized(
-    image: np.ndarray,
-    long_side: int,
-    corners: np.ndarray,
-    texts: Sequence[str],
-    colors: Sequence[Color],
-    masks: Sequence[np.ndarray | None],
-) -> np.ndarray:
-    """Draws N objects on a copy (H', W', 3) of an image (H, W, 3) that is resized to a long side in pixels.
-
-    The corners (N, 4) and the masks (H, W) bool are those of the image.
-    """
-    height, width = image.shape[:2]
-    scale = long_side / max(height, width)
-    size = max(1, round(width * scale)), max(1, round(height * scale))
-    small = cv2.resize(image, size, interpolation=cv2.INTER_CUBIC if scale > 1 else cv2.INTER_AREA)
-    resized = [None if mask is None else cv2.resize(mask.astype(np.uint8), size) > 0 for mask in masks]
-    return draw(small, corners * [*size, *size] / [width, height, width, height], texts, colors, resized)
 
 
 def tile(images: Sequence[np.ndarray], columns: int, gap: int = 6) -> np.ndarray:

@@ -46,9 +46,8 @@ def lint(name: str | Path, allow: tuple[str, ...] = (), strict: bool = False) ->
             build_errors('it cannot be used'),
         ):
             built = build_parts(cfg, there)
-        with build_errors():  # of the optimizer
-            for phase in phases[1:]:
-                judge(phase, built)
+        for phase in phases[1:]:
+            judge(phase, built)
     applied = [rule for phase in phases for rule, _ in JUDGEMENTS[phase]]
     left_out = [rule.code for rule in rules_about('config', 'checkpoint') if rule not in applied]
     return findings, [split for split in SPLITS if cfg.get(f'{split}_dataloader') and split not in there], left_out

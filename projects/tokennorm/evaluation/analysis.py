@@ -73,8 +73,9 @@ class Evaluation:
     suspects: list[Suspect]  # annotations that the detections contradict, the most suspicious first
     # detections above `threshold`. A detection inside of a crowd region does not count, and is not kept.
     kept: CocoResults
-    right: np.ndarray  # (n,) bool, whether each kept detection is right
-    found: frozenset[int]  # ids of the objects that a kept detection found
+    drawn: CocoResults  # detections from half of the threshold on, for pictures; no others in a crowd region either
+    right: np.ndarray  # (n,) bool, whether each of `drawn` is right
+    found: dict[int, float]  # id of an object that a detection of `drawn` found: the score of this detection
 
     @property
     def threshold(self) -> float:
@@ -121,6 +122,8 @@ def evaluate(
     threshold = DEFAULT_THRESHOLD if best is None else best.threshold
 
     kept = detections.select(counted & (detections.scores >= threshold))
+    drawn = counted & (detections.scores >= threshold / 2)
+    scores = {i: float(detections.scores[match - 1]) for i, match in pairs['gt_match'].items()}
     cut = kept.evaluate(ground_truth, iou_type, max_dets=limits)
     diagnostics = cut.image_diagnostics(iou_thr=MATCH_IOU, score_thr=threshold)
     images = [
@@ -140,8 +143,9 @@ def evaluate(
         images=sorted(images, key=lambda e: (-(e.false + e.missed), e.right, e.image_id)),
         suspects=find_suspects(ground_truth, detections, matches, counted, iou_type),
         kept=kept,
-        right=np.array([diagnostics['dt_status'].get(i + 1) == 'tp' for i in range(len(kept))], bool),
-        found=frozenset(i for i, state in diagnostics['gt_status'].items() if state == 'matched'),
+        drawn=detections.select(drawn),
+        right=right[drawn],
+        found={i: score for i, score in scores.items() if score >= threshold / 2},
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from tokennorm.base.console import visible
 
 Color = tuple[int, int, int]
+COVERED = 0.15  # share of a picture that plates may cover
 
 
 def color_of(label: int) -> Color:
@@ -142,23 +143,28 @@ def names_for_matplotlib(names: Sequence[str]) -> list[str]:
 def draw(
     image: np.ndarray,
     boxes: np.ndarray,
-    texts: Sequence[str],
+    names: Sequence[str],
     colors: Sequence[Color],
     masks: Iterable[np.ndarray | None] = (),
-    text_size: float | None = None,
-    thickness: int | None = None,
+    notes: Sequence[str] = (),
+    below: bool = False,
 ) -> np.ndarray:
-    """Returns a copy of an image (H, W, 3) uint8 BGR with boxes (N, 4) of corners, texts on plates, and masks.
+    """Returns a copy of an image (H, W, 3) uint8 BGR with boxes (N, 4) of corners, names on plates, and masks.
 
-    Later boxes are drawn over earlier ones. The plate of a text is above its box, or where it covers the least of the
-    plates of later boxes: inside the box, below it or beside it. A mask, bool (H, W), is filled at half strength; None
-    leaves it out. `text_size` is that of OpenCV's font, `thickness` that of the boxes; by default they fit the image.
+    Later boxes are drawn over earlier ones. A plate has a name and a note, such as a score. It is above its box, or
+    where it covers the least of other plates and of objects smaller than a plate: inside the box, below it or beside
+    it. A name loses its middle where the plate would be wider than a third of the image and than the box. Where plates
+    would cover too much, they have notes only, or are left out, and a legend has the names.
+
+    Args:
+        masks: bool (H, W), filled at half strength; None leaves one out.
+        below: Put the legend below the image, which makes the result higher, and not on its last rows.
     """
     picture = np.array(image, order='C')
     height, width = image.shape[:2]
     long = max(height, width)
-    thickness = thickness or max(2, round(long / 320))
-    size, line = text_size or max(0.4, long / 1200), long // 700 + 1
+    thickness = max(2, round(long / 320))
+    style = max(0.4, long / 1200), long // 700 + 1
     for mask, color in zip(masks, colors, strict=False):
         if mask is not None:
             picture[mask] = picture[mask] // 2 + np.array(color, np.uint8) // 2
@@ -166,19 +172,92 @@ def draw(
         np.nan_to_num(np.asarray(boxes, float)).reshape(-1, 4), -width - height, 2 * (width + height)
     )  # 32 bits
     whole = corners.astype(int).tolist()
-    for (left, top, right, bottom), color in zip(whole, colors, strict=True):
-        cv2.rectangle(picture, (left, top), (right, bottom), (0, 0, 0), thickness + 2)
-        cv2.rectangle(picture, (left, top), (right, bottom), color, thickness)
-    taken = np.zeros((height, width), bool)  # by plates
-    for box, text, color in reversed(list(zip(whole, texts, colors, strict=True))):
-        if text:
-            plate = text_plate(text, size, line, tuple(color))[:height, :width]
+    objects = list(zip(whole, names, notes or [''] * len(whole), map(tuple, colors), strict=True))
+    entries = sorted({(name, color) for _, name, _, color in objects if name})
+    plates = [_plate(name, note, max(width // 3, box[2] - box[0]), style, color) for box, name, note, color in objects]
+    if crowded := _covered(plates) > COVERED * height * width:
+        plates = [_plate('', note, width, style, color) for *_, note, color in objects]
+        if _covered(plates) > COVERED * height * width:
+            plates = [None] * len(objects)
+    taken = np.zeros((height, width), bool)  # by plates and small objects
+    for ((left, top, right, bottom), *_, color), plate in zip(objects, plates, strict=True):
+        edge = thickness if min(right - left, bottom - top) > 6 * thickness else max(1, thickness // 3)
+        cv2.rectangle(picture, (left, top), (right, bottom), (0, 0, 0), edge + 2 * (edge > 1))
+        cv2.rectangle(picture, (left, top), (right, bottom), color, edge)
+        if plate is not None and (right - left) * (bottom - top) < plate.size / 3:
+            taken[max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)] = True
+    for (box, *_), plate in reversed(list(zip(objects, plates, strict=True))):
+        if plate is not None:
+            plate = plate[:height, :width]
             tall, wide = plate.shape[:2]
             places = [np.s_[y : y + tall, x : x + wide] for x, y in _places(box, wide, tall, width, height, thickness)]
             area = min(places, key=lambda place: np.count_nonzero(taken[place]))  # the first of equal ones
             taken[area] = True
             picture[area] = plate
-    return picture
+    return _with_legend(picture, entries, style, below) if crowded and entries else picture
+
+
+def draw_resized(
+    image: np.ndarray,
+    long_side: int,
+    corners: np.ndarray,
+    names: Sequence[str],
+    colors: Sequence[Color],
+    masks: Sequence[np.ndarray | None] = (),
+    notes: Sequence[str] = (),
+) -> np.ndarray:
+    """Draws N objects on a copy (H', W', 3) of an image (H, W, 3) that is resized to a long side in pixels.
+
+    The corners (N, 4) and the masks (H, W) bool are those of the image. A legend is below the copy.
+    """
+    height, width = image.shape[:2]
+    scale = long_side / max(height, width)
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    small = cv2.resize(image, size, interpolation=cv2.INTER_CUBIC if scale > 1 else cv2.INTER_AREA)
+    resized = [None if mask is None else cv2.resize(mask.astype(np.uint8), size) > 0 for mask in masks]
+    boxes = corners * [*size, *size] / [width, height, width, height]
+    return draw(small, boxes, names, colors, resized, notes, below=True)
+
+
+def _covered(plates: Sequence[np.ndarray | None]) -> float:
+    return sum(plate.size / 3 for plate in plates if plate is not None)
+
+
+def _plate(name: str, note: str, most: int, style: tuple[float, int], color: Color) -> np.ndarray | None:
+    """A plate of at most a width in pixels, if its note is not wider; None without a text."""
+    room = most - text_plate(f'{note} ', *style, color).shape[1]
+    return text_plate(f'{cut_middle(name, room, *style)} {note}'.strip(), *style, color) if name or note else None
+
+
+@lru_cache(4096)
+def cut_middle(text: str, most: int, size: float, line: int) -> str:
+    """Returns a text of at most a width in pixels, its middle replaced by dots; at least its first character."""
+    shown, kept = text, len(text)
+    while kept > 1 and (length := Text(shown, size, line).length) > most:
+        kept = min(kept - 1, max(1, kept * most // length))
+        shown = f'{text[: kept - kept // 2]}...{text[len(text) - kept // 2 :]}'
+    return shown
+
+
+def _with_legend(
+    picture: np.ndarray, entries: Sequence[tuple[str, Color]], style: tuple[float, int], below: bool
+) -> np.ndarray:
+    """Puts names on plates of their colors below a picture (H, W, 3), or on its last rows."""
+    width, x, rows = picture.shape[1], 0, 1
+    plates = [_plate(name, '', width, style, color)[:, :width] for name, color in entries]
+    tall, places = max(map(len, plates)), []
+    for plate in plates:
+        if x + plate.shape[1] > width:
+            x, rows = 0, rows + 1
+        places.append((x, (rows - 1) * tall))
+        x += plate.shape[1] + tall // 4
+    strip = np.full((rows * tall, width, 3), 255, np.uint8)
+    if not below:
+        picture, strip = picture[: -len(strip)], picture[-len(strip) :]
+    for (x, y), plate in zip(places, plates, strict=True):
+        area = strip[y : y + len(plate), x : x + plate.shape[1]]
+        area[:] = plate[: len(area)]
+    return np.concatenate([picture, strip])
 
 
 def _places(box: Sequence[int], wide: int, tall: int, width: int, height: int, edge: int) -> Iterator[tuple[int, int]]:

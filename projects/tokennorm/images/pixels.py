@@ -29,6 +29,8 @@ from urllib.request import urlopen
 import cv2
 import numpy as np
 
+from tokennorm.base.messages import UserError
+
 HTTP = 'http://', 'https://'
 Note = Callable[[str], Any]
 PAGES, FRAMES = 'the first of several pages', 'the first of several frames'
@@ -40,7 +42,7 @@ CV_LOG = getattr(cv2.utils, 'logging', cv2)  # of OpenCV 5; OpenCV 4 has its fun
 _OPENCV = b'\xff\xd8\xff', b'\x89PNG', b'II*\0', b'MM\0*', b'BM', *(b'P%d' % i for i in range(1, 7))
 
 
-class ImageError(ValueError):
+class ImageError(UserError, ValueError):
     """An image that cannot be used.
 
     Args:

@@ -16,7 +16,6 @@ import numpy as np
 from tokennorm.base.console import over_last_line, say
 from tokennorm.base.files import as_json, write_atomically
 from tokennorm.base.messages import UserError, did_you_mean, shorten
-from tokennorm.images.drawing import color_of, draw
 from tokennorm.inference.input_images import DRAWN_VIDEO, InputImages
 from tokennorm.inference.runtime import BaseDetector, Detections, ImageError
 from tokennorm.inference.threads import THREADS, in_threads
@@ -148,7 +147,7 @@ class Results:
         name, image, found = shown
         written = True
         if self.options.drawings:
-            written = self._draw(name, draw_detections(image, found))
+            written = self._draw(name, found.draw(image, same_size=self.frame_rate is not None))
         if self.options.crops:
             written &= self._write_crops(name, image, found)
         if not written:
@@ -252,17 +251,6 @@ def uneven_times(times: Sequence[float], frame_rate: float) -> str:
         f'the frames are not evenly spaced in time, and in {DRAWN_VIDEO} they are: it is up to {differences.max():.1f} '
         'seconds off; detections.json has the `time` of each'
     )
-
-
-def draw_detections(image: np.ndarray, found: Detections) -> np.ndarray:
-    """Returns an image (H, W, 3) uint8 BGR with boxes, masks, names, scores and ids of tracks drawn on it."""
-    found = found.select(np.argsort(found.scores, kind='stable'))  # the best ones on top
-    texts = [f'{name} {score:.2f}' for name, score in zip(found.class_names, found.scores, strict=True)]
-    for i, track in enumerate(found.track_ids if found.track_ids is not None else ()):
-        if track >= 0:
-            texts[i] += f' #{track}'
-    masks = found.masks if found.masks is not None else ()
-    return draw(image, found.boxes, texts, [color_of(label) for label in found.labels], masks)
 
 
 def _print_tiles(image: np.ndarray, options: Options) -> None:

@@ -1,7 +1,8 @@
 """Runs a detector that `tokennorm export` wrote. It needs Python 3.10, numpy, OpenCV and onnxruntime only.
 
-A service without the package has this file and the decoder in their folders, `tokennorm/inference/runtime.py` and
-`tokennorm/images/pixels.py`:
+A service without the package has this file, the decoder and their errors in their folders,
+`tokennorm/inference/runtime.py`, `tokennorm/images/pixels.py` and `tokennorm/base/messages.py`; `Detections.draw` needs
+`images/drawing.py` and `base/console.py`, too:
 
     from tokennorm.inference.runtime import ExportedDetector
 
@@ -26,18 +27,20 @@ from typing import Any
 import cv2
 import numpy as np
 
+from tokennorm.base.messages import UserError
 from tokennorm.images.pixels import ImageError, as_pixels
 
 FORMAT = 1  # of the metadata
 THRESHOLDS = 'thresholds.json'  # of a training run, next to its checkpoints
+LEAST_SIDE = 320  # pixels of a drawn image; smaller ones are enlarged by an integer
 SMALLEST_SIDE = 65  # pixels of a resized image, in files whose metadata has no `smallest_side`
 
 
-class ModelFileError(RuntimeError):
+class ModelFileError(UserError):
     """A model file that cannot be used, with the reason."""
 
 
-class ThresholdError(ValueError):
+class ThresholdError(UserError, ValueError):
     """Score thresholds that do not exist or cannot be used, with the reason."""
 
 
@@ -90,6 +93,31 @@ class Detections:
             annotations.append(annotation)
         return annotations
 
+    def draw(self, image: Any, same_size: bool = False) -> 'Drawing':
+        """Draws boxes, masks, names, scores and ids of tracks on a copy of their image, which a notebook shows.
+
+        Images below 320 pixels are enlarged, and a legend of many objects is below the image.
+
+        Args:
+            image: As the detector takes it.
+            same_size: Keep the size of the image; a legend is on its last rows.
+
+        Returns:
+            (H, W, 3) uint8 BGR, for `cv2.imwrite`.
+        """
+        from tokennorm.images.drawing import color_of, draw, draw_resized
+
+        pixels, found = as_pixels(image), self.select(np.argsort(self.scores, kind='stable'))  # the best ones on top
+        notes = [f'{score:.2f}' for score in found.scores]
+        for i, track in enumerate(found.track_ids if found.track_ids is not None else ()):
+            notes[i] += f' #{track}' if track >= 0 else ''
+        masks, colors = () if found.masks is None else found.masks, [color_of(label) for label in found.labels]
+        rest = found.class_names, colors, masks, notes
+        if same_size:
+            return draw(pixels, found.boxes, *rest).view(Drawing)
+        long = max(pixels.shape[:2])
+        return draw_resized(pixels, long * -(-LEAST_SIDE // long), found.boxes, *rest).view(Drawing)
+
     def to_supervision(self) -> Any:
         """Returns the same as `supervision.Detections`; needs `pip install supervision`."""
         import supervision
@@ -102,6 +130,13 @@ class Detections:
             tracker_id=self.track_ids,
             data=dict(class_name=np.array(self.class_names)),
         )
+
+
+class Drawing(np.ndarray):
+    """An image (H, W, 3) uint8 BGR that a notebook shows."""
+
+    def _repr_png_(self) -> bytes | None:
+        return cv2.imencode('.png', self)[1].tobytes() if self.ndim == 3 else None
 
 
 class BaseDetector:
@@ -143,8 +178,8 @@ class BaseDetector:
             `Detections` for one image, a list of them for a list.
 
         Raises:
-            ImageError: a ValueError, for an image that cannot be read or resized.
-            ThresholdError: a ValueError, for thresholds that do not exist.
+            ImageError: a UserError and ValueError, for an image that cannot be read or resized.
+            ThresholdError: a UserError and ValueError, for thresholds that do not exist.
             ValueError: for a batch size that is not an integer of at least 1.
         """
         lowest = self.thresholds(score_threshold)

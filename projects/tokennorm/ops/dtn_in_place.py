@@ -82,7 +82,8 @@ class Call:
         self.mean_own, self.mean_inter = torch.ones_like(self.var_own), torch.zeros_like(self.var_own)
         if mean_logit is not None:
             self.mean_own, self.mean_inter = sigmoid(mean_logit)[:, None], sigmoid(-mean_logit)[:, None]
-        if own_mean is None:  # the fastest way to both moments; on a CPU they have the dtype of the tokens
+        is_forward = own_mean is None
+        if is_forward:  # the fastest way to both moments; on a CPU they have the dtype of the tokens
             given = x if x.is_cuda else x.to(dtype)
             _, own_mean, scale = torch.native_layer_norm(given, x.shape[-1:], None, None, eps)
             own_mean, own_total = own_mean[..., None], scale[..., None] ** -2
@@ -97,13 +98,14 @@ class Call:
         # Both moments with the axis of the first product in front and that of the second at the end.
         batch, h, w = windows.shape[:3]
         lead = (self.heads,) if valid is None else (batch, self.heads)
-        self.moments = shift.new_empty(*lead, w, *([batch] if valid is None else []), 2, x.shape[-1] // self.heads, h)
-        z, square = self.planes(self.moments)
+        moments = shift.new_empty(*lead, w, *([batch] if valid is None else []), 2, x.shape[-1] // self.heads, h)
+        z, square = self.planes(moments)
         torch.sub(windows.unflatten(-1, (self.heads, -1)), self.shift, out=z)
         torch.mul(z, z, out=square)
-        self.along_x = (self.p_x @ self._rows(self.moments)).view(self.moments.shape)
-        both = (self._columns(self.along_x) @ self.p_y.mT).view(self.moments.shape)
-        self.mean, self.var = self.planes(both)
+        along_x = (self.p_x @ self._rows(moments)).view(moments.shape)
+        self.kept = None if is_forward else (moments, along_x)
+        del moments, z, square, windows
+        self.mean, self.var = self.planes((self._columns(along_x) @ self.p_y.mT).view(along_x.shape))
         self.var.addcmul_(self.mean, self.mean, value=-1).clamp_(min=0)
 
     def planes(self, moments: Tensor) -> tuple[Tensor, Tensor]:
@@ -155,7 +157,9 @@ class Call:
         """The result (B, H, W, C)."""
         y = torch.empty(self.x.shape, dtype=dtype, device=self.x.device)
         tokens = [self.tokens, self.own_mean, self.own_total, y.view(self.tokens.shape)]
-        for _, (x, own_mean, own_total, out), windows in self.blocks(tokens, list(self.mixed())):
+        mixed = self.mixed()
+        del self.mean, self.var
+        for _, (x, own_mean, own_total, out), windows in self.blocks(tokens, list(mixed)):
             standard, _ = self.standardized(x, own_mean, own_total, *windows)
             torch.addcmul(self.bias, standard, self.weight, out=out)
         return y
@@ -166,33 +170,12 @@ class Call:
         With e = grad_y weight / deviation and f = grad_y (x - mean) / deviation^3, the gradient of a token's mean is
         -e, and that of its variance -f weight / 2.
         """
-        of_moments = torch.empty_like(self.moments)
+        moments, along_x = self.kept
+        of_moments = torch.empty_like(moments)
         of_mean, of_square = self.planes(of_moments)
-        tokens = [self.tokens, self.own_mean, self.own_total, grad_y.unflatten(-1, (self.heads, -1))]
         center = self.shift.mean((-2, -1), keepdim=True)  # sums of e are multiplied by means: smaller ones, less error
-        sums, direct = 0, []
-        for count, of_tokens, (level, total, mean_out, square_out) in self.blocks(
-            tokens, [*self.mixed(), of_mean, of_square]
-        ):
-            x, own_mean, own_total, grad = of_tokens
-            f, scale = self.standardized(x, own_mean, own_total, level, total)
-            e = torch.mul(grad, scale)
-            of_bias = grad.sum((0, 1, 2, 3, 4), dtype=e.dtype)
-            of_weight = f.mul_(grad).sum((0, 1, 2, 3, 4))
-            f.mul_(scale).mul_(scale)
-            e.mul_(self.weight)
-            rows_e, rows_f = e.flatten(0, 4).flatten(1), f.flatten(0, 4).flatten(1)
-            of_own = (own_mean - center[:, None, :, None]).flatten() @ rows_e, own_total.flatten() @ rows_f
-            sums = sums + torch.stack([of_weight, of_bias, *(t.view(self.weight.shape) for t in of_own)])
-            window_e, window_f = (t if count == 1 else t.sum((2, 4), keepdim=True) for t in (e, f))
-            torch.mul(window_e, -self.mean_inter, out=mean_out)
-            torch.mul(window_f, -0.5 * self.var_inter * self.weight, out=square_out)
-            # A token's own mean and variance depend on all of its channels.
-            channels = rows_e.shape[1]
-            slope = (rows_f @ (self.var_own * self.weight).flatten()).view(own_mean.shape) / channels
-            level = (rows_e @ self.mean_own.expand_as(self.weight).flatten()).view(own_mean.shape) / channels
-            direct.append(e.addcmul_(x, slope, value=-1).add_(own_mean * slope - level))
-        of_weight, of_bias, own_e, own_f = sums.unbind()
+        of_tokens, direct = self.gradients_of_tokens(grad_y, center, of_mean, of_square)
+        of_weight, of_bias, own_e, own_f = of_tokens
         mean_sums = of_mean.sum((1, 2), keepdim=True)
         inter_e = ((of_mean * self.mean).sum((0, 1, 2)) + (mean_sums * (self.shift - center)).sum((0, 1, 2))).sum(-1)
         inter_f = (of_square * (self.var + self.eps)).sum((0, 1, 2, 4))
@@ -201,14 +184,14 @@ class Call:
 
         of_square.masked_fill_(self.var <= 0, 0)
         of_mean.addcmul_(of_square, self.mean, value=-2)
-        of_p_y = self._columns(of_moments).mT @ self._columns(self.along_x)
+        of_p_y = self._columns(of_moments).mT @ self._columns(along_x)
         of_along_x = (self._columns(of_moments) @ self.p_y).view(of_moments.shape)
-        of_p_x = self._rows(of_along_x) @ self._rows(self.moments).mT
+        of_p_x = self._rows(of_along_x) @ self._rows(moments).mT
         square_x, of_a2 = gradients_of_axis(self.p_x, of_p_x)
         square_y, of_a3 = gradients_of_axis(self.p_y, of_p_y)
         of_position = torch.stack([square_x + square_y, of_a2, of_a3], dim=-1)
         of_z, of_square = self.planes((self.p_x.mT @ self._rows(of_along_x)).view(of_moments.shape))
-        of_windows = of_z.addcmul_(self.planes(self.moments)[0], of_square, value=2)
+        of_windows = of_z.addcmul_(self.planes(moments)[0], of_square, value=2)
         inside = tokens_inside(self.x, self.valid)
         if inside is not None and self.pool > 1:
             share = average_windows(inside.to(of_z.dtype), self.pool)[..., None]
@@ -220,6 +203,37 @@ class Call:
         found = [of_weight.flatten(), of_bias.flatten(), of_mean_logit, of_var_logit, of_position]
         pairs = zip(self.parameters, found, strict=True)
         return [grad_x, *(None if t is None else gradient.to(t.dtype) for t, gradient in pairs)]
+
+    def gradients_of_tokens(
+        self, grad_y: Tensor, center: Tensor, of_mean: Tensor, of_square: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Writes the gradients of the statistics of windows, and returns sums over tokens (4, N, D) and gradients.
+
+        The sums are the gradients of weight and bias, and of e and f times the token's own mean, less `center`, and
+        variance. The gradients of tokens are those of each block but for what comes through the windows.
+        """
+        tokens = [self.tokens, self.own_mean, self.own_total, grad_y.unflatten(-1, (self.heads, -1))]
+        windows = [*self.mixed(), of_mean, of_square]
+        sums, direct = torch.zeros(4, *self.weight.shape, dtype=self.weight.dtype, device=self.weight.device), []
+        for count, (x, own_mean, own_total, grad), (level, total, mean_out, square_out) in self.blocks(tokens, windows):
+            f, scale = self.standardized(x, own_mean, own_total, level, total)
+            e = torch.mul(grad, scale)
+            sums[1] += grad.sum((0, 1, 2, 3, 4), dtype=e.dtype)
+            sums[0] += f.mul_(grad).sum((0, 1, 2, 3, 4))
+            f.mul_(scale).mul_(scale)
+            e.mul_(self.weight)
+            rows_e, rows_f = e.flatten(0, 4).flatten(1), f.flatten(0, 4).flatten(1)
+            sums[2] += ((own_mean - center[:, None, :, None]).flatten() @ rows_e).view(self.weight.shape)
+            sums[3] += (own_total.flatten() @ rows_f).view(self.weight.shape)
+            window_e, window_f = (t if count == 1 else t.sum((2, 4), keepdim=True) for t in (e, f))
+            torch.mul(window_e, -self.mean_inter, out=mean_out)
+            torch.mul(window_f, -0.5 * self.var_inter * self.weight, out=square_out)
+            # A token's own mean and variance depend on all of its channels.
+            channels = rows_e.shape[1]
+            slope = (rows_f @ (self.var_own * self.weight).flatten()).view(own_mean.shape) / channels
+            offset = (rows_e @ self.mean_own.expand_as(self.weight).flatten()).view(own_mean.shape) / channels
+            direct.append(e.addcmul_(x, slope, value=-1).add_(own_mean * slope - offset))
+        return sums, direct
 
 
 def gradients_of_axis(p: Tensor, of_p: Tensor) -> tuple[Tensor, Tensor]:

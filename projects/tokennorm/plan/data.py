@@ -70,6 +70,8 @@ def use_data_folder(
             findings.stop(before=f'{folder} has errors, listed above; fix these problems and rerun')
         with plan.step(f'data of {folder}', show=False):
             use_coco_splits(plan.cfg, splits, tested)
+        with plan.step('--data: there are masks as run lengths, which mmdet leaves out with poly2mask=False'):
+            read_run_lengths(plan.cfg, splits)
         with plan.step(f'--data: images have up to {inspection.most_objects} objects'):
             fit_limits(plan.cfg, inspection.most_objects)
         if fit_images:
@@ -194,6 +196,16 @@ def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], tested: str = 
         if cfg.get(f'{name}_dataloader') is not None and split is not None:
             _use_split(cfg, name, split, metainfo)
     set_num_classes(cfg['model'], len(categories))
+
+
+def read_run_lengths(cfg: Config, splits: Mapping[str, CocoSplit]) -> None:
+    """Has masks read as bitmaps where some are run lengths."""
+    annotations = (a for split in splits.values() for a in split.content['annotations'])
+    if any(isinstance(annotation.get('segmentation'), Mapping) for annotation in annotations):
+        for place in ('train_dataloader', 'custom_hooks'):  # these switch pipelines
+            for _, step in walk(cfg.get(place)):
+                if step.get('poly2mask') is False:
+                    step['poly2mask'] = True
 
 
 def learns_masks(cfg: Mapping[str, Any]) -> bool:

@@ -1,8 +1,8 @@
-"""Chooses the images of the report, and draws objects and detections on them."""
+"""Chooses the images of the report, and the shapes that the page draws on them."""
 
 import base64
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,32 +15,48 @@ from tokennorm.datasets.coco.masks import draw_mask
 from tokennorm.datasets.image_files import read_image
 from tokennorm.evaluation.analysis import Evaluation, ImageErrors
 from tokennorm.evaluation.suspects import Suspect, describe
-from tokennorm.images.drawing import draw
+from tokennorm.images.drawing import Text, cut_middle
 
-LONG_SIDE = 640  # pixels of an embedded image
-TEXT, LINE = 0.75, 4  # size of OpenCV's font, and pixels of a box: the page shows images at half their size
-MANY, SMALL = 20, 0.5  # shapes from which on texts are smaller
-# BGR, as in style.css: of objects 'found', 'missed' and 'crowd', and of detections 'right' and 'false'
-_GREEN, _ORANGE, _RED, _WHITE = (94, 197, 34), (60, 146, 251), (94, 63, 244), (255, 255, 255)
-COLORS = dict(found=_GREEN, right=_GREEN, missed=_ORANGE, false=_RED, crowd=_WHITE)
+LONG_SIDE = 640  # pixels of an embedded image, which are the units of the shapes on it
+FONT, FONT_OF_REGION = 26, 40  # units; the page shows images at less than half their size
+OPENCV = 0.036  # size of OpenCV's font that is as wide as the page's at 1 unit
+MANY, SMALL = 6, 24  # with more shapes only errors have a text, and smaller shapes have none
+ERRORS = 'missed', 'false'
 
 
 @dataclass(frozen=True)
 class Shape:
-    """An annotated object or a detection."""
+    """An annotated object or a detection. The page colors it by its state."""
 
     box: np.ndarray  # x, y, width, height in pixels of the image
-    text: str  # class if there are several, and the score of a detection
-    state: str  # a key of `COLORS`
+    name: str  # class if there are several
+    state: str  # 'found', 'missed' or 'crowd'; of a detection 'right' or 'false'
     mask: np.ndarray | None = None  # (H, W) bool
+    score: float | None = None  # of a detection, or of that which found the object
+    is_shown: bool = True  # at the report's threshold; the page has those with a lower score, too
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A shape in units of an embedded image."""
+
+    shape: Shape
+    box: list[int]  # x, y, width, height
+    text: str  # with its middle cut out
+    title: str
+    at: tuple[int, int, bool]  # x and y of the text, and whether it ends there
+    is_quiet: bool  # its text is on the enlarged image only
+    outline: str  # of its mask, data of an SVG path
 
 
 @dataclass(frozen=True)
 class Picture:
-    """An image, or a region of it, twice: with its annotated objects, and with the detections that count."""
+    """An image, or a region of it, with its annotated objects, and with the detections that count."""
 
-    annotations: str  # data URI
-    detections: str
+    uri: str  # JPEG
+    size: tuple[int, int]  # width, height
+    annotations: list[Drawn]
+    detections: list[Drawn]
     caption: str
     file_name: str
 
@@ -68,10 +84,11 @@ class Gallery:
 
     def quality(self, errors: ImageErrors) -> float:
         """Returns the mean of score x IoU with the object over right detections and errors, which count 0."""
-        kept, kind = self.evaluation.kept, self.evaluation.iou_type
+        kept, kind = self.evaluation.drawn, self.evaluation.iou_type
         size = self.images[errors.image_id]
-        own = np.flatnonzero((kept.table[:, 0] == errors.image_id) & self.evaluation.right)
-        objects = [one for one in self.annotations[errors.image_id] if one['id'] in self.evaluation.found]
+        right = self.evaluation.right & (kept.scores >= self.evaluation.threshold)
+        own = np.flatnonzero((kept.table[:, 0] == errors.image_id) & right)
+        objects = [one for one in self.annotations[errors.image_id] if self._is_found(one['id'])]
         same = kept.table[own, 6][:, None] == [one['category_id'] for one in objects]
         overlaps = kept.overlaps(own, objects, size, kind) * same
         total = float(np.sum(kept.scores[own] * overlaps.max(axis=1, initial=0)))
@@ -83,19 +100,24 @@ class Gallery:
 
     def shapes(self, image_id: int, height: int, width: int) -> tuple[list[Shape], list[Shape]]:
         """Returns the annotated objects of an image of this size, and the detections in it."""
-        found, kept, masks = self.evaluation.found, self.evaluation.kept, self.evaluation.iou_type == 'segm'
+        drawn, masks, threshold = self.evaluation.drawn, self.evaluation.iou_type == 'segm', self.evaluation.threshold
         objects, detections = [], []
         for one in self.annotations[image_id]:
-            state = 'found' if one['id'] in found else 'crowd' if one.get('iscrowd') else 'missed'
+            state = 'found' if self._is_found(one['id']) else 'crowd' if one.get('iscrowd') else 'missed'
             mask = draw_mask(one.get('segmentation'), height, width) if masks else None
-            objects.append(Shape(np.array(one['bbox'], float), self._name(one['category_id']), state, mask))
-        own = np.flatnonzero(kept.table[:, 0] == image_id)
-        for i in own[np.argsort(kept.scores[own], kind='stable')]:  # the best ones on top
-            *box, score, category_id = kept.table[i, 1:]
-            mask = None if kept.masks is None else draw_mask(kept.masks[i], height, width)
+            score = self.evaluation.found.get(one['id'])
+            objects.append(Shape(np.array(one['bbox'], float), self._name(one['category_id']), state, mask, score))
+        own = np.flatnonzero(drawn.table[:, 0] == image_id)
+        for i in own[np.argsort(drawn.scores[own], kind='stable')]:  # the best ones on top
+            *box, score, category_id = drawn.table[i, 1:]
+            mask = None if drawn.masks is None else draw_mask(drawn.masks[i], height, width)
             state = 'right' if self.evaluation.right[i] else 'false'
-            detections.append(Shape(np.array(box), f'{self._name(category_id)} {score:.2f}'.strip(), state, mask))
+            shape = Shape(np.array(box), self._name(category_id), state, mask, float(score), score >= threshold)
+            detections.append(shape)
         return objects, detections
+
+    def _is_found(self, annotation_id: int) -> bool:
+        return self.evaluation.found.get(annotation_id, -1.0) >= self.evaluation.threshold
 
     def _pictures(self, images: Iterable[ImageErrors], most: int) -> list[Picture]:
         pictures = (self._picture(e.image_id, f'{e.false} false, {e.missed} missed, {e.right} right') for e in images)
@@ -104,26 +126,20 @@ class Gallery:
     def _suspect(self, suspect: Suspect) -> Picture | None:
         around = (suspect.annotation or suspect.detection or {})['bbox']
         caption = describe(suspect, {i: self._name(i) for i in self.names})
-        return self._picture(suspect.image_id, caption, np.array(around, float), suspect.detection)
+        return self._picture(suspect.image_id, caption, around=np.array(around, float))
 
-    def _picture(
-        self, image_id: int, caption: str, around: np.ndarray | None = None, found: Mapping[str, Any] | None = None
-    ) -> Picture | None:
-        """Returns the picture of an image, or of the surroundings of a box in it; None if it cannot be read.
-
-        A detection `found` is drawn in any case, and others whose scores are above the threshold.
-        """
+    def _picture(self, image_id: int, caption: str, around: np.ndarray | None = None) -> Picture | None:
+        """Returns the picture of an image, or of the surroundings of a box in it; None if it cannot be read."""
         file_name = self.images[image_id]['file_name']
         pixels = read_image(self.image_dir / file_name)
         if pixels is None:
             return None
         height, width = pixels.shape[:2]
         view = (0, 0, width, height) if around is None else surroundings(around, width, height)
-        objects, detections = self.shapes(image_id, height, width)
-        if found is not None and found['score'] < self.evaluation.threshold:
-            text = f'{self._name(found["category_id"])} {found["score"]:.2f}'.strip()
-            detections.append(Shape(np.array(found['bbox'], float), text, 'false'))
-        return Picture(as_uri(pixels, objects, view), as_uri(pixels, detections, view), caption, file_name)
+        uri, size = as_uri(pixels, view)
+        font = FONT if around is None else FONT_OF_REGION
+        objects, detections = (place(shapes, view, size, font) for shapes in self.shapes(image_id, height, width))
+        return Picture(uri, size, objects, detections, caption, file_name)
 
     def _name(self, category_id: float) -> str:
         return self.names[int(category_id)] if len(self.names) > 1 else ''
@@ -131,26 +147,64 @@ class Gallery:
 
 def surroundings(box: np.ndarray, width: int, height: int, context: float = 2.5) -> tuple[int, int, int, int]:
     """Returns x, y, width, height of a region in an image that has a box in it, square unless the image is smaller."""
+    box = np.nan_to_num(np.clip(box, -1e9, 1e9))  # of a detector that diverged
     limits = np.array([width, height])
     size = np.minimum(max(context * box[2:].max(), 96), limits).astype(int)
     low = np.clip(box[:2] + box[2:] / 2 - size / 2, 0, limits - size).astype(int)
     return int(low[0]), int(low[1]), int(size[0]), int(size[1])
 
 
-def as_uri(pixels: np.ndarray, shapes: list[Shape], view: tuple[int, int, int, int]) -> str:
-    """Returns a region of an image (H, W, 3) uint8 BGR with shapes drawn on it, as the data URI of a JPEG."""
+def as_uri(pixels: np.ndarray, view: tuple[int, int, int, int]) -> tuple[str, tuple[int, int]]:
+    """Returns a region of an image (H, W, 3) uint8 BGR as the data URI of a JPEG, and its width and height there."""
     x, y, w, h = view
     scale = LONG_SIDE / max(w, h)
     size = max(1, round(w * scale)), max(1, round(h * scale))
-    region = cv2.resize(
-        pixels[y : y + h, x : x + w], size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-    )
-    boxes = np.array([[*one.box[:2], *(one.box[:2] + one.box[2:])] for one in shapes]).reshape(-1, 4) - [x, y, x, y]
-    inside = [i for i, (left, top, right, bottom) in enumerate(boxes) if left < w and top < h and right > 0 < bottom]
-    masks = [shapes[i].mask for i in inside]
-    small = [m if m is None else cv2.resize(m[y : y + h, x : x + w].astype(np.uint8), size) > 0 for m in masks]
-    texts = [shapes[i].text for i in inside]
-    colors, text_size = [COLORS[shapes[i].state] for i in inside], TEXT if len(inside) <= MANY else SMALL
-    drawn = draw(region, boxes[inside] * scale, texts, colors, small, text_size, LINE)
-    data = cv2.imencode('.jpg', drawn, [cv2.IMWRITE_JPEG_QUALITY, 75])[1]
-    return 'data:image/jpeg;base64,' + base64.b64encode(data.tobytes()).decode()
+    method = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+    region = cv2.resize(pixels[y : y + h, x : x + w], size, interpolation=method)
+    data = cv2.imencode('.jpg', region, [cv2.IMWRITE_JPEG_QUALITY, 75])[1]
+    return 'data:image/jpeg;base64,' + base64.b64encode(data.tobytes()).decode(), size
+
+
+def place(shapes: list[Shape], view: tuple[int, int, int, int], size: tuple[int, int], font: int = FONT) -> list[Drawn]:
+    """Returns the shapes in a region x, y, width, height of an image, in units of the embedded image of this size.
+
+    Texts of errors come first; one that would cover another, and those of other shapes if there are many, are quiet.
+    """
+    x, y, w, h = view
+    corners = np.array([[*one.box[:2], *(one.box[:2] + one.box[2:])] for one in shapes]).reshape(-1, 4) - [x, y, x, y]
+    scaled = (corners * np.tile([size[0] / w, size[1] / h], 2)).round().astype(int).tolist()
+    inside = [(one, box) for one, box in zip(shapes, scaled, strict=True) if _meet(box, (0, 0, *size))]
+    many = sum(one.is_shown for one, _ in inside) > MANY
+    drawn: dict[int, Drawn] = {}
+    taken: list[tuple[float, ...]] = []  # left, top, right and bottom of the texts
+    for i in sorted(range(len(inside)), key=lambda i: inside[i][0].state not in ERRORS):
+        one, (left, top, right, bottom) = inside[i]
+        score = f' {one.score:.2f}' if one.state in ('right', 'false') else ''
+        text = (cut_middle(one.name, LONG_SIDE // 3, OPENCV * font, 2) + score).strip()
+        wide = min(Text(text, OPENCV * font, 2).length, size[0])
+        ends = left + wide > size[0]  # beyond the image: it ends where its box does
+        x0 = max(min(right, size[0]) - wide, 0) if ends else max(left, 0)
+        places = [(x0, low - font, x0 + wide, low) for low in (top - 4, top + font, bottom + font, bottom - 4)]
+        free = [at for at in places if at[1] >= 0 and at[3] <= size[1] and not any(_meet(at, one) for one in taken)]
+        is_small = min(right - left, bottom - top) < SMALL
+        is_quiet = is_small or not free or not one.is_shown or (many and one.state not in ERRORS)
+        taken += [] if is_quiet else free[:1]
+        start, _, end, low = places[not is_small] if is_quiet else free[0]  # above a small shape, else inside
+        part = None if one.mask is None else one.mask[y : y + h, x : x + w].astype(np.uint8)
+        outline = '' if part is None else outline_of(cv2.resize(part, size))
+        box = [left, top, right - left, bottom - top]
+        place, title = (round(end if ends else start), round(low - font / 5), ends), (one.name + score).strip()
+        drawn[i] = Drawn(one, box, text, title, place, is_quiet, outline)
+    return [drawn[i] for i in range(len(inside))]
+
+
+def _meet(a: Sequence[float], b: Sequence[float]) -> bool:
+    """Whether two boxes of left, top, right and bottom share an area."""
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def outline_of(mask: np.ndarray) -> str:
+    """Returns the border of a mask (H, W) uint8 as data of an SVG path, with its holes for the rule evenodd."""
+    borders, _ = cv2.findContours(mask, cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE)
+    parts = (cv2.approxPolyDP(border, 0.75, closed=True) for border in borders)
+    return ''.join(f'M{" ".join(map(str, part.reshape(-1).tolist()))}Z' for part in parts)

@@ -44,6 +44,7 @@ SUMMARY = {
 RELOAD = 30  # seconds, of a page about a run that has not ended
 TRAIN_BATCHES = 'train_batches.jpg'  # of `TrainBatchesHook`
 _CHOSEN = 'best F1 of the class at IoU 0.5'
+LEARNING_RATE = 'Learning rate'
 IOU_TYPES = {'bbox': 'box', 'segm': 'mask'}
 _REFRESH = f'<meta http-equiv="refresh" content="{RELOAD}">'
 
@@ -248,6 +249,7 @@ def render(template: str, **variables: Any) -> str:
     environment.globals.update(
         TIDE=TIDE,
         SUMMARY=SUMMARY,
+        LEARNING_RATE=LEARNING_RATE,
         IOU_TYPES=IOU_TYPES,
         tokennorm_version=__version__,
         now=f'{datetime.now():%Y-%m-%d %H:%M}',
@@ -289,7 +291,7 @@ def curve_figures(runs: Mapping[str, Mapping[str, Curve]], step: str) -> dict[st
     if precisions:
         drawn['AP on the validation set'] = figures.draw_curves(precisions, step, 'AP', marker='.')
     # `lr` is the rate of the first group of parameters, `base_lr` that of the optimizer, where they differ.
-    for names, caption in ((['loss'], 'Training loss'), (['base_lr', 'lr'], 'Learning rate')):
+    for names, caption in ((['loss'], 'Training loss'), (['base_lr', 'lr'], LEARNING_RATE)):
         curves = {run: next(filter(None, map(scalars.get, names)), None) for run, scalars in runs.items()}
         curves = {run: curve for run, curve in curves.items() if curve}
         if curves:

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 
 import cv2
+import numpy as np
 import pytest
 from mmengine.config import Config
 from scipy.stats import t as student_t
@@ -268,3 +269,15 @@ def test_the_pages_name_every_plan_without_a_result():
         for key, stage in study.stages.items():
             for arm in set(stage.arms) - {arm for arm, _ in records[key]}:
                 assert re.search(rf'`{name}\.py` .*\(`{key}`\) .*\b(all|{re.escape(arm)}) ?', text), (name, key, arm)
+
+
+INTERVAL = re.compile(r'([+-]?\d+\.\d+) to ([+-]?\d+\.\d+)')
+
+
+@pytest.mark.parametrize('path', ['concepts/dtn.md', 'concepts/normalizers.md', 'study/study.md', '../README.md'])
+def test_intervals_in_sentences_are_those_of_the_tables(path):
+    tables = '\n'.join(page.read_text('utf-8') for page in TABLES.glob('*.md'))
+    known = np.array(INTERVAL.findall(tables), dtype=float)
+    known = np.concatenate([known, -known[:, ::-1]])  # of A - B, and of B - A
+    for pair in re.findall(rf'\({INTERVAL.pattern}', (DOCS.parent / path).read_text('utf-8')):
+        assert np.abs(known - np.array(pair, dtype=float)).max(axis=1).min() < 0.0551, f'{path}: {" to ".join(pair)}'

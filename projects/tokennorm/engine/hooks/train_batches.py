@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from tokennorm.base.files import write_atomically
 from tokennorm.checkpoints.safe_reading import common_meta
-from tokennorm.datasets.contact_sheet import draw_resized, tile
+from tokennorm.datasets.contact_sheet import tile
 from tokennorm.engine.distributed import unwrapped
-from tokennorm.images.drawing import color_of
+from tokennorm.images.drawing import color_of, draw_resized
 from tokennorm.registry import HOOKS
 
 FILE = 'train_batches.jpg'
@@ -96,9 +96,9 @@ def _draw_sample(pixels: np.ndarray, objects: Any, names: Sequence[str]) -> np.n
     boxes = getattr(objects, 'bboxes', None)
     boxes = getattr(boxes, 'tensor', boxes)  # of mmdet's box types
     if boxes is None or boxes.shape[1:] != (4,):
-        return draw_resized(pixels, LONG_SIDE, np.zeros((0, 4)), (), (), ())
+        return draw_resized(pixels, LONG_SIDE, np.zeros((0, 4)), (), ())
     labels = objects.labels.tolist()
-    texts = [names[label] if len(names) > 1 and label < len(names) else '' for label in labels]
+    shown = [names[label] if len(names) > 1 and label < len(names) else '' for label in labels]
     masks = objects.masks.to_ndarray() if 'masks' in objects else [None] * len(labels)
     corners = boxes.detach().float().cpu().numpy()
-    return draw_resized(pixels, LONG_SIDE, corners, texts, [color_of(label) for label in labels], masks)
+    return draw_resized(pixels, LONG_SIDE, corners, shown, [color_of(label) for label in labels], masks)

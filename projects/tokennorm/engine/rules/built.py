@@ -1,13 +1,10 @@
 """What the rules about recipes look at, and how they are applied."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal, get_args
 
 from tokennorm.base.process import muted
-from tokennorm.config.noting import Noting
 from tokennorm.findings import JUDGEMENTS, current
 
 # Of a config for --data; of any config before it is built; of what was built, its samples and its loops; of a
@@ -51,31 +48,6 @@ class Built:
             as_list(runner.param_schedulers),
             checkpoint,
         )
-
-    @cached_property
-    def optimizer(self) -> tuple[Noting, Any]:
-        """The rules for groups of parameters, which note what was read, and the optimizer; None without such rules."""
-        from mmengine.logging import MMLogger
-        from mmengine.optim import build_optim_wrapper
-
-        wrapper = self.cfg.get('optim_wrapper') or {}
-        given = wrapper.get('paramwise_cfg') if isinstance(wrapper, Mapping) and 'optimizer' in wrapper else None
-        if not given or 'train' not in self.splits:
-            return Noting(), None
-        rules = Noting({key: Noting(value) if key == 'custom_keys' else value for key, value in given.items()})
-        # mmengine's wrapper for mixed precision needs a GPU, and does not matter here.
-        plain = dict(type='OptimWrapper', optimizer=deepcopy(dict(wrapper['optimizer'])), paramwise_cfg=rules)
-        plain |= {'constructor': name} if (name := wrapper.get('constructor')) else {}
-        logger = MMLogger.get_current_instance()
-        logger.addFilter(_no_record)  # training writes the lists of parameters
-        try:
-            return rules, build_optim_wrapper(self.model, plain).optimizer
-        finally:
-            logger.removeFilter(_no_record)
-
-
-def _no_record(_: Any) -> bool:
-    return False
 
 
 def judge(phase: Phase, built: Built) -> None:

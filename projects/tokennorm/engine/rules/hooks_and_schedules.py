@@ -5,41 +5,32 @@ from typing import Any
 
 from tokennorm.base.messages import did_you_mean
 from tokennorm.base.type_name import type_name
-from tokennorm.config.noting import Noting
 from tokennorm.engine.rules.built import Built, Lines
 from tokennorm.findings import rule
 
 _FROM_1 = ('val_begin', 'begin_epoch', 'action_epoch', 'save_begin')  # these count epochs from 1
 _FROM_0 = ('switch_epoch', 'num_last_epochs')
-_PARAMWISE = 'optim_wrapper.paramwise_cfg'
+_BY_SUBSTRING = 'None', 'DefaultOptimWrapperConstructor', 'LayerDecayOptimWrapperConstructor'
 
 
 # ---- optimizer
-
-
-@rule('unread-paramwise', 'error', 'nothing reads an entry of optim_wrapper.paramwise_cfg', on='built', about='config',
-      why='It changes neither a learning rate nor a weight decay.',
-      do='Correct its name; rules of another optim_wrapper.constructor need that constructor')  # fmt: skip
-def unread_paramwise(built: Built) -> Lines:
-    rules, optimizer = built.optimizer
-    if optimizer is None:
-        return
-    for key in rules.unread():
-        yield _PARAMWISE, f'nothing reads {key}{did_you_mean(key, rules.asked)}'
-    if type(optimizer).__module__.startswith('torch.'):  # others read keys of their own, such as lars_exclude of LARS
-        known = {'lr_mult', 'decay_mult', *optimizer.defaults}
-        for name, entry in dict.items(dict.get(rules, 'custom_keys', {})):  # without noting
-            for key in set(entry) - known if isinstance(entry, Mapping) else ():
-                yield f'{_PARAMWISE}.custom_keys.{name}', f'nothing reads {key}{did_you_mean(key, known)}'
 
 
 @rule('idle-custom-keys', 'warning', 'entries of custom_keys match no parameter that is trained', on='built',
       about='config', why='These rules do nothing. They may be those of another backbone or norm.',
       do='Correct or remove them')  # fmt: skip
 def idle_custom_keys(built: Built) -> Lines:
-    if idle := dict.get(built.optimizer[0], 'custom_keys', Noting()).unread():
-        parts = {part for name, _ in built.model.named_parameters() for part in name.split('.')}
-        yield f'{_PARAMWISE}.custom_keys', '', [f'{key!r}{did_you_mean(key, parts)}' for key in idle]
+    wrapper = built.cfg.get('optim_wrapper')
+    if not isinstance(wrapper, Mapping) or 'train' not in built.splits:
+        return
+    given = (wrapper.get('paramwise_cfg') or {}).get('custom_keys')
+    if given and type_name(dict(type=wrapper.get('constructor'))) in _BY_SUBSTRING:
+        names = [name for name, parameter in built.model.named_parameters() if parameter.requires_grad]
+        parts = {part for name in names for part in name.split('.')}
+        keys = sorted(sorted(given), key=len, reverse=True)  # the first one that matches counts (mmengine 0.10.12)
+        used = {next((key for key in keys if key in f'.{name}'), None) for name in names}
+        if idle := [f'{key!r}{did_you_mean(key, parts)}' for key in given if key not in used]:
+            yield 'optim_wrapper.paramwise_cfg.custom_keys', '', idle
 
 
 # ---- hooks

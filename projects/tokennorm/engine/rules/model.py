@@ -67,7 +67,7 @@ def neck_channels(built: Built) -> Lines:
 
 
 @rule('anchor-strides', 'error', 'the anchors have other strides than the feature maps', on='built', about='config',
-      why='Anchors would lie beside the places that they are for.',
+      why='Anchors would be at other places of the image than the features that predict from them.',
       do='Change out_indices of the backbone, start_level and num_outs of the neck, or the anchors; a backbone with '
          'one feature map needs a patch size of 16 and the neck tokennorm.SimpleFeaturePyramid')  # fmt: skip
 def anchor_strides(built: Built) -> Lines:
