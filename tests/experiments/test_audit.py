@@ -55,5 +55,5 @@ def test_lists_find_them():
 def test_a_list_without_detectors_is_not_measured(tmp_path):
     assert list(scored(tmp_path)) == []
     rows = list(tables([]))
-    assert len(rows) == 2 + 4 * 2 * 3 * 2
-    assert all(row.count('not measured') == len(FIRST) for row in rows[2:])
+    assert len(rows) == 2 + 4 * 2 * 3 + 2 * 6
+    assert all(row.count('not measured') == 2 * len(FIRST) for row in rows[2:])

@@ -7,7 +7,6 @@ import random
 import shutil
 import time
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +24,8 @@ from tokennorm.evaluation.results import CocoResults
 RESULTS = Path(__file__).with_name('results.json')
 FOLDS, EPOCHS, SIZE = 3, 3, 224
 FIRST = 20, 50, 100  # suspects
+DATA = 'raccoon', 'bccd'
+REDRAWN = tuple((rate, seed) for rate in (0.02, 0.05, 0.1) for seed in (0, 1))
 SETTINGS = ((0.05, 0), (0.05, 1), (0.02, 0), (0.1, 0))  # rate and seed, in the order of the plan
 
 
@@ -44,12 +45,16 @@ class Cell(NamedTuple):
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('step', choices=('train', 'score', 'pages'))
-    parser.add_argument('data', nargs='*', type=Path, help='folders of data, to train on')
+    parser.add_argument(
+        'data', nargs='*', type=Path, help='folders of data, to train on; with score, to draw other errors of'
+    )
     parser.add_argument('--seconds', type=float, default=math.inf, help='begin no detector after so many seconds')
     parser.add_argument('--work-dir', type=Path, default=Path('work_dirs/audit'))
     args = parser.parse_args(argv)
     if args.step == 'score':
-        write_atomically(RESULTS, f'{json.dumps(list(scored(args.work_dir)), indent=1)}\n'.encode())
+        write_atomically(
+            RESULTS, f'{json.dumps([*scored(args.work_dir), *redrawn(args.work_dir, args.data)], indent=1)}\n'.encode()
+        )
     if args.step != 'train':
         print(*tables(json.loads(RESULTS.read_text('utf-8'))), sep='\n')
         return
@@ -129,10 +134,29 @@ def scored(work_dir: Path) -> Iterator[dict[str, Any]]:
             files = [run.parent / 'seconds.json' for run in trained]
             times = [json.loads(file.read_text('utf-8')) if file.is_file() else None for file in files]
             seconds = None if None in times else sum(times)  # None of a run that was interrupted
-            for method, suspects in both_lists(truth, CocoResults(np.concatenate(tables))).items():
-                counts = {str(first): count_found(suspects, planted[split], first) for first in FIRST}
-                key = dict(data=data, percent=int(percent), seed=int(seed), list=name, method=method)
-                yield key | dict(planted=len(planted[split]), total=len(suspects), cpu_seconds=seconds, counts=counts)
+            key = dict(data=data, percent=int(percent), seed=int(seed), list=name, cpu_seconds=seconds)
+            yield from counted(key, truth, CocoResults(np.concatenate(tables)), planted[split])
+
+
+def redrawn(work_dir: Path, folders: list[Path]) -> Iterator[dict[str, Any]]:
+    """Yields what the lists of val find of other errors, by the detectors that were trained on 5% errors of seed 0."""
+    for folder in folders:
+        run = work_dir / Cell(folder, *SETTINGS[0]).name / 'whole' / 'run'
+        if (run / 'report.bbox.json').is_file():
+            content, detections = dict(find_splits(folder)['val'].content), CocoResults.read(run / 'report.bbox.json')
+            for rate, seed in REDRAWN:
+                truth, planted = plant(content, rate, 100 + seed)
+                key = dict(data=folder.name, percent=round(100 * rate), seed=100 + seed, list='redrawn')
+                yield from counted(key, truth, detections, planted)
+
+
+def counted(
+    key: dict[str, Any], truth: dict[str, Any], detections: CocoResults, planted: list[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Yields what the list of each method finds."""
+    for method, suspects in both_lists(truth, detections).items():
+        counts = {str(first): count_found(suspects, planted, first) for first in FIRST}
+        yield key | dict(method=method, planted=len(planted), total=len(suspects), counts=counts)
 
 
 def both_lists(truth: dict[str, Any], detections: CocoResults) -> dict[str, list[dict[str, Any]]]:
@@ -153,26 +177,27 @@ def both_lists(truth: dict[str, Any], detections: CocoResults) -> dict[str, list
 
 
 def tables(results: list[dict[str, Any]]) -> Iterator[str]:
-    """Yields the lines of a Markdown table: precision and recall in percent of the first 20, 50 and 100."""
-    yield (
-        '| data | errors | seed | list | planted | method | listed | ' + ' | '.join(f'first {n}' for n in FIRST) + ' |'
-    )
-    yield '|---' * (7 + len(FIRST)) + '|'
-    for percent, seed in ((round(100 * rate), seed) for rate, seed in SETTINGS):
-        for data, name in product(('raccoon', 'bccd'), ('val', 'train', 'folds')):
-            for method in ('before', 'suspects'):
-                key = dict(data=data, percent=percent, seed=seed, list=name, method=method)
-                found = next((one for one in results if key.items() <= one.items()), None)
-                cells = ['-', method, '-', *['not measured'] * len(FIRST)]
-                if found:
-                    cells = [str(found['planted']), method, str(found['total'])]
-                    cells += [_precision_and_recall(found, n) for n in FIRST]
-                yield f'| {data} | {percent}% | {seed} | {name} | {" | ".join(cells)} |'
+    """Yields the lines of a Markdown table: precision and recall of the first 20, 50 and 100, in percent."""
+    columns = [f'{what} of the first {first}' for what in ('precision', 'recall') for first in FIRST]
+    yield f'| data | errors | seed | list | planted | {" | ".join(columns)} |'
+    yield '|---' * (5 + len(columns)) + '|'
+    rows = [(rate, seed, data, name) for rate, seed in SETTINGS for data in DATA for name in ('val', 'train', 'folds')]
+    rows += [(rate, 100 + seed, data, 'redrawn') for data in DATA for rate, seed in REDRAWN]
+    for rate, seed, data, name in rows:
+        key = dict(data=data, percent=round(100 * rate), seed=seed, list=name)
+        found = {one['method']: one for one in results if key.items() <= one.items()}
+        cells = ['', *['not measured'] * len(columns)]
+        if found:
+            both = [_shares(found[method]) for method in ('before', 'suspects')]
+            cells = [str(found['before']['planted']), *(' to '.join(pair) for pair in zip(*both, strict=True))]
+        yield f'| {data} | {100 * rate:.0f}% | {seed} | {name} | {" | ".join(cells)} |'
 
 
-def _precision_and_recall(found: dict[str, Any], first: int) -> str:
-    counts = found['counts'][str(first)]
-    return f'{100 * counts["right"] / max(counts["listed"], 1):.0f}, {100 * counts["found"] / found["planted"]:.0f}'
+def _shares(found: dict[str, Any]) -> list[str]:
+    """Precision of the first 20, 50 and 100, then recall; a dash for the precision of an empty list."""
+    counts = [found['counts'][str(first)] for first in FIRST]
+    precision = [f'{100 * one["right"] / one["listed"]:.0f}' if one['listed'] else '-' for one in counts]
+    return precision + [f'{100 * one["found"] / found["planted"]:.0f}' for one in counts]
 
 
 if __name__ == '__main__':
