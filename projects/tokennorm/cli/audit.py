@@ -6,6 +6,7 @@ examples:
 """
 
 from pathlib import Path
+from typing import Any
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, add_training_options
 from tokennorm.cli.command import Parser, add_json, arguments_of, command, positive_integer, show
@@ -18,7 +19,7 @@ def main(argv: list[str]) -> None:
     parser = Parser(__doc__)
     add_detector_arguments(parser)
     add_options_argument(parser)
-    changed = dict(
+    changed: dict[str, dict[str, Any]] = dict(
         data=dict(help='folder, or data.yaml of YOLO: COCO, YOLO or Pascal VOC', required=True),
         out=dict(type=Path, help='folder of the files; default: suspects'),
     )

@@ -77,7 +77,7 @@ def audit(
             raise UserError(f'--folds {folds} with --split {split}: expected 2 or more parts, of train')
     name_detector(detector, checkpoint, cfg_options)  # raises before anything long begins
     make_output_dir(out)
-    options = dict(allow=allow, strict=strict, cfg_options=cfg_options)
+    options: dict[str, Any] = dict(allow=allow, strict=strict, cfg_options=cfg_options)
     if folds is None:
         folder = test(detector, checkpoint, data=data, split=split, out=out, report=True, **options).work_dir
     else:
@@ -139,7 +139,9 @@ def _judge_in_folds(
             continue
         print_once(f'Detector {number} of {folds}, in {report.parent}')
         resume = newest_checkpoint(report.parent) is not None
-        options = dict(config=named.config, data=report.parents[1] / 'data', out=report.parent, init=init)
+        options: dict[str, Any] = dict(
+            config=named.config, data=report.parents[1] / 'data', out=report.parent, init=init
+        )
         entries = {**named.cfg_options, **({} if resume else dict(resume=False))}  # of the config of a resumed run
         train_with(TrainOptions(**options, resume=resume, allow=allow, strict=strict, cfg_options=entries))
         if not report.is_file():
