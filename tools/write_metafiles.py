@@ -122,7 +122,7 @@ one](guides/configs.md). Nothing here was trained on COCO or ImageNet: results o
 """
 OTHERS = {  # folders and names without a metafile: what they are for, and a result
     'trial': ('your own photographs, on a CPU', '[what to expect](get_started/expect.md)'),
-    'demo/retinanet_pvt-mini-dtn-dpn_fpn_shapes': ('`make demo`: generated images', 'AP 47.1'),
+    'demo/retinanet_pvt-mini-dtn-dpn_fpn_shapes': ('`make demo`: generated images', 'AP 43.1'),
     'demo/retinanet_pvt-mini_fpn_shapes': ('`make demo CONTROL=1`: LayerNorm, plain stem', '[study](study/study.md)'),
     'demo/retinanet_pvt-mini-dtn_fpn_bccd': ('blood cells', 'AP 47.0 after 24 of 60 epochs'),
     'demo/retinanet_pvt-mini_fpn_bccd': ('the same with LayerNorm', 'not measured'),

@@ -37,7 +37,7 @@ TOOLS = {
     'load_from': lambda few, file: ('train', [CONFIG, *few(load_from=str(file))]),
     'init_cfg': lambda few, file: ('train', [CONFIG, *few(**start_from(file))]),
     'test': lambda few, file: ('test', [CONFIG, str(file), *few()]),
-    'predict': lambda few, file: ('predict', [CONFIG, str(file), str(ROOT / 'docs' / 'demo.jpg')]),
+    'predict': lambda few, file: ('predict', [CONFIG, str(file), str(ROOT / 'docs' / 'raccoons.jpg')]),
     'publish': lambda few, file: ('publish', [str(file), 'out.pth']),
 }
 
@@ -118,7 +118,7 @@ def test_a_published_safetensors_file_gives_the_same_detections(demo_data, demo_
     models = [Config.fromstring(one['meta']['cfg'], '.py').model for one in (content, latest)]
     assert models[0] == models[1]
     assert content['meta']['dataset_meta']['classes'] == latest['meta']['dataset_meta']['classes']
-    image = ROOT / 'docs' / 'demo.jpg'
+    image = ROOT / 'docs' / 'raccoons.jpg'
     every_box = tmp_path / 'every_box.py'
     every_box.write_text(f'_base_ = {CONFIG!r}\nmodel = dict(test_cfg=dict(score_thr=0.0))')
     boxes = [Detector(every_box, checkpoint, 'cpu')(image, 0.0).boxes for checkpoint in (demo_trained, path)]

@@ -62,7 +62,7 @@ def test_a_run_on_own_data_is_complete(data, tmp_path, capsys):
         f'validation     2 images, 4 classes ({data}/annotations/val.json), after every epoch',
         'image size     short side of 96 pixels',
         'schedule       4 epochs of 2 iterations, CosineAnnealingLR to iteration 8',
-        'schedule       shortened from 12 to 4 epochs',
+        'schedule       shortened from 5 to 4 epochs',
         'learning rate  0.001: 0.002 is for a batch size of 8, this run has 2; AdamW: square root of the batch',
         f'checkpoints    {tmp_path}: the best by coco/bbox_mAP and the latest 1',
     ):

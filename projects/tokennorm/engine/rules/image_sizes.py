@@ -24,9 +24,11 @@ UNFIT_SIZE = Rule('unfit-size', 'error', 'the detector cannot work with images o
 @UNFIT_SIZE.judged(on='samples')
 def of_samples(built: Built) -> Lines:
     for split in ('train', 'val'):
-        if (dataset := built.data.get(split)) is not None and _is_read(dataset) and _can_run(built.model):
-            if (shape := _smallest_batch(built.model, dataset, split == 'train')) is not None:
-                yield from _findings(built, split, shape)
+        dataset = built.data.get(split)
+        if dataset is None or not _is_read(dataset) or not _can_run(built.model):
+            continue
+        if (shape := _smallest_batch(built.model, dataset, split == 'train')) is not None:
+            yield from _findings(built, split, shape)
 
 
 @UNFIT_SIZE.judged(on='built')
