@@ -17,6 +17,7 @@ from tokennorm.version import __version__
 
 if TYPE_CHECKING:  # what `__getattr__` imports
     from tokennorm.base.messages import UserError
+    from tokennorm.commands.audit import audit
     from tokennorm.commands.benchmark import benchmark
     from tokennorm.commands.check import check
     from tokennorm.commands.compare import compare
@@ -36,7 +37,7 @@ _LAZY = dict(
     replace_stem='tokennorm.replace',
     **{
         name: f'tokennorm.commands.{name}'
-        for name in ('benchmark', 'check', 'compare', 'predict', 'publish', 'split', 'test', 'train')
+        for name in ('audit', 'benchmark', 'check', 'compare', 'predict', 'publish', 'split', 'test', 'train')
     },
 )
 
@@ -44,6 +45,7 @@ __all__ = [
     'Detector',
     'UserError',
     '__version__',
+    'audit',
     'benchmark',
     'check',
     'compare',

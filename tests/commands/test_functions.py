@@ -22,7 +22,7 @@ from tokennorm.base.messages import UserError
 from tokennorm.commands.export import export
 from tokennorm.images.pixels import CV_LOG
 
-NAMES = ('benchmark', 'check', 'compare', 'predict', 'publish', 'split', 'test', 'train')
+NAMES = ('audit', 'benchmark', 'check', 'compare', 'predict', 'publish', 'split', 'test', 'train')
 FUNCTIONS = dict({name: getattr(tokennorm, name) for name in NAMES}, export=export)
 OF_A_SHELL = {'help', 'traceback', 'json', 'gpus'}  # the last one starts other processes
 

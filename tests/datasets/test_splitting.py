@@ -9,7 +9,10 @@ import pytest
 from experiments.shapes import make_shapes_dataset
 from tests.helpers.commands import tool
 from tests.helpers.folders import with_pentagons, write_voc, write_yolo
+from tokennorm.base.messages import UserError
 from tokennorm.datasets.discovery import find_splits
+from tokennorm.datasets.splits import CocoSplit
+from tokennorm.datasets.splitting import write_folds
 
 
 @pytest.fixture
@@ -178,3 +181,32 @@ def test_nothing_is_overwritten(whole, tmp_path):
     (tmp_path / 'val.json').unlink()
     with pytest.raises(SystemExit, match=r'is a COCO dataset; name the file to divide, .*/train.json'):
         split(tmp_path)
+
+
+def test_folds_judge_every_image_once(tmp_path):
+    """Copies stay together; a repeated call changes no file; other annotations or another number are refused."""
+    images = [dict(id=i, file_name=f'{i // 2}.rf.{i}a.jpg', width=20, height=20) for i in range(1, 12)]
+    annotations = [dict(id=i, image_id=i, category_id=1, bbox=[1, 2, 5, 5], area=25, iscrowd=0) for i in range(1, 12)]
+    content = dict(images=images, annotations=annotations, categories=[dict(id=1, name='cell')], tokennorm={})
+    whole = CocoSplit('train', tmp_path / 'train.json', tmp_path, content)
+    write_folds(whole, 3, tmp_path / 'folds')
+    files = {path: path.read_bytes() for path in tmp_path.rglob('folds/*/data/*.json')}
+    parts = {path.relative_to(tmp_path / 'folds').parts: json.loads(text) for path, text in files.items()}
+    assert len(parts) == 6
+    judged = []
+    for number in '123':
+        train, val = (parts[number, 'data', f'{name}.json'] for name in ('train', 'val'))
+        names = [{image['file_name'].partition('.rf')[0] for image in part['images']} for part in (train, val)]
+        assert names[0].isdisjoint(names[1])
+        assert len(train['images']) + len(val['images']) == len(images)
+        for part in (train, val):
+            assert {one['image_id'] for one in part['annotations']} == {image['id'] for image in part['images']}
+            assert all(image['file_name'].startswith(str(tmp_path)) for image in part['images'])
+        judged += [image['id'] for image in val['images']]
+    assert sorted(judged) == [image['id'] for image in images]
+    write_folds(whole, 3, tmp_path / 'folds')
+    assert {path: path.read_bytes() for path in files} == files
+    with pytest.raises(UserError, match='another number of folds'):
+        write_folds(whole, 2, tmp_path / 'folds')
+    with pytest.raises(UserError, match=r'--folds 7: .* has only 6 images, or groups of copies'):
+        write_folds(whole, 7, tmp_path / 'more')

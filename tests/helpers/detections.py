@@ -54,6 +54,21 @@ def noisy(truth, seed=1, duplicates=0.2):
     return CocoResults(np.array(rows, float))
 
 
+def wrong_classes(truth, count):
+    for annotation in truth['annotations'][:count]:
+        annotation['category_id'] = {2: 5, 5: 9, 9: 2}[annotation['category_id']]
+
+
+def shifted_boxes(truth, count):
+    """By half the width: IoU 1/3."""
+    for annotation in truth['annotations'][:count]:
+        annotation['bbox'][0] += annotation['bbox'][2] / 2
+
+
+def removed_labels(truth, count):
+    del truth['annotations'][:count]
+
+
 def pycocotools_precision(truth, detections, category_ids):
     """Precision (IoU thresholds, recalls, classes, areas, limits) by pycocotools."""
     coco = COCO()

@@ -13,6 +13,7 @@ COMMANDS = dict(
     test='evaluate a checkpoint',
     predict='detect objects in images or in a video',
     check='check a dataset before training, and draw its annotations',
+    audit='list likely label errors, and write them for label tools',
     rules='list the rules by which data and configs are judged, or explain one',
     split='divide a dataset into train and val',
     configs='list the configs of this package',

@@ -2,6 +2,7 @@
 
 examples:
   tokennorm test WORK_DIR
+  tokennorm test WORK_DIR --data DIR --split train --report    # with a list of likely label errors
   tokennorm test CONFIG CHECKPOINT --data DIR --report
   tokennorm test detector-1a2b3c4d.pth --data DIR    # a published file
 """
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, add_training_options
 from tokennorm.cli.command import Parser, add_json, call, command, show
-from tokennorm.commands.test import test
+from tokennorm.commands.test import SPLITS, test
 
 
 def build_parser() -> Parser:
@@ -32,6 +33,7 @@ def build_parser() -> Parser:
         help='test-time augmentation: merge the boxes of each image and its mirror image, or of the views that the '
         'tta_pipeline of the config has',
     )
+    data.add_argument('--split', choices=SPLITS, help='split to evaluate; default: test, or val of --data without one')
     add_json(parser)
     return parser
 

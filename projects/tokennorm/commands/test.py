@@ -16,6 +16,8 @@ from tokennorm.commands.result import Result
 from tokennorm.findings import Findings, judging
 from tokennorm.plan.options import check_data
 
+SPLITS = ('train', 'val', 'test')
+
 
 @dataclass(frozen=True)
 class EvaluationResult(Result):
@@ -37,6 +39,7 @@ def test(
     checkpoint: str | Path | None = None,
     *,
     data: str | Path | None = None,
+    split: str | None = None,
     tta: bool = False,
     launcher: str = 'none',
     out: str | Path | None = None,
@@ -54,6 +57,7 @@ def test(
         detector: As `tokennorm.Detector` takes it, or an open one, whose checkpoint is read again.
         checkpoint: Checkpoint of a config.
         data: Folder, or data.yaml of YOLO, that replaces the data of the config.
+        split: 'train', 'val' or 'test'. None is test; of `data` without one, val.
         tta: Test-time augmentation: merge the boxes of each image and its mirror image, or of the views that the
             `tta_pipeline` of the config has.
         launcher: Job launcher.
@@ -74,6 +78,8 @@ def test(
     data, predictions = optional_path('--data', data), optional_path('--predictions', predictions)
     check_choice('--launcher', launcher, ('none', 'pytorch', 'slurm', 'mpi'))
     check_data(data)
+    if split is not None:
+        check_choice('--split', split, SPLITS)
     if out is not None and out.suffix in ('.json', '.pkl', '.pickle'):
         raise UserError(f'--out {out} must be a folder; --predictions writes a .pkl file')
     if predictions is not None:
@@ -101,7 +107,7 @@ def test(
         from tokennorm.evaluation.tta import use_tta
         from tokennorm.images.drawing import names_for_matplotlib
         from tokennorm.inference.embedded_config import embedded_config
-        from tokennorm.plan.data import use_data_folder
+        from tokennorm.plan.data import use_data_folder, use_test_split
         from tokennorm.plan.recipe import open_plan
         from tokennorm.plan.trained import use_trained_anchors, use_trained_size
 
@@ -111,7 +117,11 @@ def test(
         plan = open_plan(config, out, named.cfg_options, launcher)
         found.allow(plan.cfg.get('allow') or ())
         if data is not None:
-            use_data_folder(plan, data, needed=(), fit_images=False)
+            needed = () if split is None else (split,)
+            use_data_folder(plan, data, needed, fit_images=False, tested=split or 'test')
+        elif split is not None:
+            with plan.step(f'--split {split}', show=False):
+                use_test_split(plan.cfg, split)
         use_trained_size(plan, opened.dataset_meta)
         use_trained_anchors(plan, opened.dataset_meta)
         plan.finish()

@@ -5,11 +5,13 @@ import os
 import random
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tokennorm.base.files import write_atomically
+from tokennorm.base.messages import UserError
 from tokennorm.datasets.coco.folder import read_whole
 from tokennorm.datasets.discovery import find_splits, in_canonical_form
 from tokennorm.datasets.splits import CocoSplit
@@ -48,27 +50,19 @@ def split_annotations(
     file names the regular expression `group` finds the same text.
     """
     whole = splits['train']
-    images = sorted(whole.content['images'], key=lambda image: str(image['file_name']))
-    random.Random(seed).shuffle(images)
-    groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for image in images:
-        groups[_origin(str(image['file_name']), group)].append(image)
-    wanted, val = val_fraction * len(images), list[Mapping[str, Any]]()
-    for some in groups.values():
+    groups = _groups(whole.content['images'], seed, group)
+    count = len(whole.content['images'])
+    wanted, val = val_fraction * count, list[Mapping[str, Any]]()
+    for some in groups:
         number = len(val) + len(some)
-        if number == len(images) or abs(number - wanted) >= abs(len(val) - wanted):
+        if number == count or abs(number - wanted) >= abs(len(val) - wanted):
             break
         val += some
-    if not 0 < len(val) < len(images):
-        of_images = f'of {len(images)} images (groups that stay together: {len(groups)})'
+    if not 0 < len(val) < count:
+        of_images = f'of {count} images (groups that stay together: {len(groups)})'
         raise ValueError(f'a fraction of {val_fraction} {of_images} leaves a split without images')
     contents = {name: split.content for name, split in splits.items()}
-    of_val = {image['id'] for image in val}
-    for name, is_val in (('train', False), ('val', True)):
-        part = [image for image in images if (image['id'] in of_val) == is_val]
-        ids = {image['id'] for image in part}
-        annotations = [one for one in whole.content['annotations'] if one['image_id'] in ids]
-        contents[name] = {**whole.content, 'images': part, 'annotations': annotations}
+    contents |= _divided(whole.content, {image['id'] for image in val})
     files = {name: whole.image_dir / f'{name}.json' for name in contents}
     for path in files.values():
         if path.exists():
@@ -76,6 +70,54 @@ def split_annotations(
     for name, path in files.items():
         path.write_text(json.dumps({key: value for key, value in contents[name].items() if key != 'tokennorm'}))
     return files
+
+
+def write_folds(whole: CocoSplit, folds: int, folder: Path, seed: int = 0) -> None:
+    """Writes train and val of each fold into `folder/NUMBER/data`, whose val parts are all of the images together.
+
+    Augmented copies of an image stay together. Files of an earlier call with the same annotations stay as they are.
+
+    Raises:
+        UserError: where the files are of other annotations, and for fewer groups of images than folds.
+    """
+    groups = _groups(whole.content['images'], seed)
+    if len(groups) < folds:
+        raise UserError(f'--folds {folds}: {whole.source} has only {len(groups)} images, or groups of copies')
+    images = [
+        one | dict(file_name=os.path.abspath(whole.image_dir / one['file_name'])) for one in whole.content['images']
+    ]
+    content = {key: value for key, value in whole.content.items() if key != 'tokennorm'} | dict(images=images)
+    for number in range(folds):
+        chosen = {image['id'] for some in groups[number::folds] for image in some}
+        for name, part in _divided(content, chosen).items():
+            path, text = folder / str(number + 1) / 'data' / f'{name}.json', json.dumps(part).encode()
+            if path.exists() and path.read_bytes() != text:
+                raise UserError(
+                    f'{folder} has detectors of other annotations or another number of folds; choose another --out, or '
+                    'delete it'
+                )
+            write_atomically(path, text)
+
+
+def _groups(images: Sequence[Mapping[str, Any]], seed: int, group: str | None = None) -> list[list[Mapping[str, Any]]]:
+    """Images that stay together, in random order."""
+    images = sorted(images, key=lambda image: str(image['file_name']))
+    random.Random(seed).shuffle(images)
+    groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for image in images:
+        groups[_origin(str(image['file_name']), group)].append(image)
+    return list(groups.values())
+
+
+def _divided(content: Mapping[str, Any], of_val: set[Any]) -> dict[str, dict[str, Any]]:
+    """Train and val of images, with the ids of those of val."""
+    contents = {}
+    for name, is_val in (('train', False), ('val', True)):
+        part = [image for image in content['images'] if (image['id'] in of_val) == is_val]
+        ids = {image['id'] for image in part}
+        annotations = [one for one in content['annotations'] if one['image_id'] in ids]
+        contents[name] = {**content, 'images': part, 'annotations': annotations}
+    return contents
 
 
 def _origin(name: str, group: str | None) -> str:

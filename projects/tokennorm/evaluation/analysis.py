@@ -9,6 +9,7 @@ import numpy as np
 
 from tokennorm.evaluation.average_precision import COCO_AP, average_precision
 from tokennorm.evaluation.results import CocoResults
+from tokennorm.evaluation.suspects import Suspect, find_suspects
 
 MATCH_IOU = 0.5  # a detection is right if its IoU with an object of its class is at least this
 DEFAULT_THRESHOLD = 0.5  # where no detection is right
@@ -69,7 +70,7 @@ class Evaluation:
     tide: dict[str, float]  # AP50 lost to each error type of TIDE, keys of `TIDE`
     error_counts: dict[str, int]  # errors of each type among the detections above `threshold`
     images: list[ImageErrors]  # errors per image at `threshold`, the worst first
-    label_errors: list[dict[str, Any]]  # hotcoco's likely label errors above `threshold`, highest score first
+    suspects: list[Suspect]  # annotations that the detections contradict, the most suspicious first
     # detections above `threshold`. A detection inside of a crowd region does not count, and is not kept.
     kept: CocoResults
     drawn: CocoResults  # detections from half of the threshold on, for pictures; no others in a crowd region either
@@ -110,8 +111,9 @@ def evaluate(
     """Evaluates detections of all images, against annotations of the categories of `select_categories` only."""
     limits = [1, 10, max_detections]
     full = detections.evaluate(ground_truth, iou_type, max_dets=limits)
-    matches = full.image_diagnostics(iou_thr=MATCH_IOU)
-    status = matches['dt_status']  # ids count the rows of the table from 1
+    pairs = full.image_diagnostics(iou_thr=MATCH_IOU)
+    status = pairs['dt_status']  # ids count the rows of the table from 1
+    matches = {i - 1: pairs['dt_match'][i] for i, state in status.items() if state == 'tp'}
     counted = np.array([i + 1 in status for i in range(len(detections))], bool)
     right = np.array([status.get(i + 1) == 'tp' for i in range(len(detections))], bool)
     objects = [a for a in ground_truth['annotations'] if not a.get('iscrowd')]
@@ -121,7 +123,7 @@ def evaluate(
 
     kept = detections.select(counted & (detections.scores >= threshold))
     drawn = counted & (detections.scores >= threshold / 2)
-    scores = {i: float(detections.scores[match - 1]) for i, match in matches['gt_match'].items()}
+    scores = {i: float(detections.scores[match - 1]) for i, match in pairs['gt_match'].items()}
     cut = kept.evaluate(ground_truth, iou_type, max_dets=limits)
     diagnostics = cut.image_diagnostics(iou_thr=MATCH_IOU, score_thr=threshold)
     images = [
@@ -139,7 +141,7 @@ def evaluate(
         tide={key: float(tide['delta_ap'][key]) for key in TIDE},
         error_counts={key: int(cut_tide['counts'][key]) for key in TIDE},
         images=sorted(images, key=lambda e: (-(e.false + e.missed), e.right, e.image_id)),
-        label_errors=diagnostics['label_errors'],
+        suspects=find_suspects(ground_truth, detections, matches, counted, iou_type),
         kept=kept,
         drawn=detections.select(drawn),
         right=right[drawn],

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pycocotools import mask as run_lengths
 
 from tokennorm.base.files import as_json
 from tokennorm.base.messages import UserError
+from tokennorm.datasets.coco.masks import as_run_lengths
 
 # hotcoco refuses a type that it does not expect also in entries that AP does not need, such as CVAT's date_captured=0
 _USED = dict(
@@ -41,9 +43,20 @@ class CocoResults:
         return self.table[:, 5]
 
     def select(self, keep: np.ndarray) -> 'CocoResults':
-        """Returns the detections of a boolean mask (N,)."""
-        masks = None if self.masks is None else [mask for mask, kept in zip(self.masks, keep, strict=True) if kept]
+        """Returns the detections of a boolean mask (N,), or of indices."""
+        masks = None if self.masks is None else [self.masks[i] for i in np.arange(len(self))[keep]]
         return CocoResults(self.table[keep], masks)
+
+    def overlaps(
+        self, rows: np.ndarray, objects: Sequence[Mapping[str, Any]], image: Mapping[str, Any], iou_type: str
+    ) -> np.ndarray:
+        """Returns the IoU (n, m) of the detections of n rows with m objects of their image, by 'bbox' or 'segm'."""
+        if iou_type == 'segm':
+            found: Any = [self.masks[i] for i in rows] if self.masks is not None else []
+            truth: Any = [as_run_lengths(one['segmentation'], image['height'], image['width']) for one in objects]
+        else:
+            found, truth = self.table[rows, 1:5], np.array([one['bbox'] for one in objects], float).reshape(-1, 4)
+        return np.asarray(run_lengths.iou(found, truth, [0] * len(objects)), float).reshape(len(rows), len(objects))
 
     def evaluate(self, ground_truth: dict[str, Any], iou_type: str, **params: Any) -> Any:
         """Returns hotcoco's evaluation of 'bbox' or 'segm' against a COCO file's content, with its arrays in `eval`.
@@ -102,6 +115,12 @@ class CocoResults:
         table = [[r['image_id'], *r['bbox'], r['score'], r['category_id']] for r in results]
         masks = [r['segmentation'] for r in results] if results and 'segmentation' in results[0] else None
         return cls(np.array(table, np.float64).reshape(-1, 7), masks)
+
+    @classmethod
+    def joined(cls, parts: Sequence['CocoResults']) -> 'CocoResults':
+        """Returns the detections of several data sets, whose images have different ids."""
+        masks = [mask for part in parts for mask in part.masks or ()]
+        return cls(np.concatenate([part.table for part in parts]), masks or None)
 
     def write(self, path: str | Path) -> None:
         """Writes a COCO results file."""

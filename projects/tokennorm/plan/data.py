@@ -1,9 +1,10 @@
 """`--data`: points a config at a folder: data, class names, heads, evaluators, limits and image size."""
 
+import os
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from mmengine.config import Config
@@ -18,13 +19,15 @@ from tokennorm.datasets.contact_sheet import palette
 from tokennorm.datasets.discovery import find_splits
 from tokennorm.datasets.image_files import IMAGE_SUFFIXES
 from tokennorm.datasets.image_folder import ImageSplit, find_image_folder
-from tokennorm.datasets.splits import SPLITS, CocoSplit
+from tokennorm.datasets.splits import CocoSplit
 from tokennorm.findings import collected
 from tokennorm.findings.elsewhere import POOR_ANCHORS, UNSCALED_SIZE
 from tokennorm.plan.anchor_fit import MATCH, anchor_fit
 from tokennorm.plan.changes import Plan
 from tokennorm.plan.image_size import fitting_size, set_image_size, short_side
 from tokennorm.registry import type_name
+
+Split = TypeVar('Split', CocoSplit, ImageSplit)
 
 _HINT = 'use a config of this model for detection on COCO, such as mmdet has'
 
@@ -37,10 +40,12 @@ def use_data_folder(
     fit_images: bool = True,
     fit_anchors: bool = False,
     splits: dict[str, CocoSplit] | None = None,
+    tested: str = 'test',
 ) -> None:
     """Points a plan, or a config, at a folder: COCO, YOLO or Pascal VOC, or for a classifier one folder per class.
 
-    The folder must have the `needed` splits; `splits` are those of a detection dataset that has been parsed. With
+    The folder must have the `needed` splits; `splits` are those of a detection dataset that has been parsed. Testing
+    uses the split `tested`, and without one called test val. With
     `fit_images`, a detector's images get a short side of `image_size` pixels, or less than the config's if it would
     enlarge them more than twofold, and the anchors are compared with the objects. With `fit_anchors`, better sizes are
     set where the detector has no trained weights for the config's.
@@ -51,7 +56,7 @@ def use_data_folder(
             images = find_image_folder(folder, needed)
         print_once(*(f'--data: {split.summary(name)}' for name, split in images.items()))
         with plan.step(f'data of {folder}', show=False):
-            use_image_folder(plan.cfg, images)
+            use_image_folder(plan.cfg, images, tested)
         number = len(next(iter(images.values())).counts)
         with plan.step(f'--data: there are {number} classes'):
             limit_topk(plan.cfg, number)
@@ -64,7 +69,7 @@ def use_data_folder(
             findings.skip()
             findings.stop(before=f'{folder} has errors, listed above; fix these problems and rerun')
         with plan.step(f'data of {folder}', show=False):
-            use_coco_splits(plan.cfg, splits)
+            use_coco_splits(plan.cfg, splits, tested)
         with plan.step('--data: there are masks as run lengths, which mmdet leaves out with poly2mask=False'):
             read_run_lengths(plan.cfg, splits)
         with plan.step(f'--data: images have up to {inspection.most_objects} objects'):
@@ -110,11 +115,31 @@ def resize_images(plan: Plan, size: int, by: str = '') -> None:
     UNSCALED_SIZE.report_items('', left)
 
 
-def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit]) -> None:
-    """Sets a classifier's datasets, class names and numbers of classes. Testing uses the test split, or val without."""
+def use_test_split(cfg: Config, split: str) -> None:
+    """Has testing read the data that a config has for another split, with the pipeline and loader of testing."""
+    if split == 'test':
+        return
+    if cfg.get(f'{split}_dataloader') is None or cfg.get('test_dataloader') is None:
+        raise UserError(f'--split {split}: this config has no {split}_dataloader or no test_dataloader; use --data DIR')
+    read, tested = _only_dataset(cfg, split), _only_dataset(cfg, 'test')
+    for key in ('data_root', 'ann_file', 'data_prefix', 'metainfo', 'split'):
+        tested.pop(key, None)
+        if key in read:
+            tested[key] = read[key]
+    for evaluator in evaluators(cfg, 'test') if 'ann_file' in read else ():
+        evaluator['ann_file'] = os.path.join(read.get('data_root') or '', read['ann_file'])
+
+
+def _by_loader(splits: Mapping[str, Split], tested: str) -> dict[str, Split | None]:
+    """The split that each loader reads."""
+    names = dict(train='train', val='val', test=tested)
+    return {loader: splits.get(name, splits.get('val')) for loader, name in names.items()}
+
+
+def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit], tested: str = 'test') -> None:
+    """Sets a classifier's datasets, class names and numbers of classes. Testing uses the split `tested`, or val."""
     classes = tuple(next(iter(splits.values())).counts)
-    for name in SPLITS:
-        split = splits.get(name, splits.get('val'))
+    for name, split in _by_loader(splits, tested).items():
         if cfg.get(f'{name}_dataloader') is None or split is None:
             continue
         dataset = _only_dataset(cfg, name)
@@ -156,19 +181,18 @@ def use_loader_defaults(cfg: Config) -> None:
         loader.setdefault('persistent_workers', loader.get('num_workers', 0) > 0)
 
 
-def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit]) -> None:
+def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], tested: str = 'test') -> None:
     """Sets the datasets, class names, every head's number of classes and the evaluators.
 
-    Classes have the order of the first file's categories; their ids become `metainfo.category_ids`. Without a test
-    split, testing uses val.
+    Classes have the order of the first file's categories; their ids become `metainfo.category_ids`. Testing uses the
+    split `tested`, or val without.
     """
-    if 'test' not in splits and 'val' not in splits:
+    if tested not in splits and 'val' not in splits:
         raise UserError('--data: the folder has annotations for neither val nor test')
     categories = next(iter(splits.values())).content['categories']
     names, ids = tuple(category['name'] for category in categories), tuple(map(original_id, categories))
     metainfo = dict(classes=names, palette=palette(len(categories)), category_ids=ids)
-    for name in SPLITS:
-        split = splits.get(name, splits.get('val'))
+    for name, split in _by_loader(splits, tested).items():
         if cfg.get(f'{name}_dataloader') is not None and split is not None:
             _use_split(cfg, name, split, metainfo)
     set_num_classes(cfg['model'], len(categories))

@@ -10,11 +10,11 @@ from typing import Any
 
 import cv2
 import numpy as np
-from pycocotools import mask as run_lengths
 
 from tokennorm.datasets.coco.masks import draw_mask
 from tokennorm.datasets.image_files import read_image
 from tokennorm.evaluation.analysis import Evaluation, ImageErrors
+from tokennorm.evaluation.suspects import Suspect, describe
 from tokennorm.images.drawing import Text, cut_middle
 
 LONG_SIDE = 640  # pixels of an embedded image, which are the units of the shapes on it
@@ -90,18 +90,13 @@ class Gallery:
         own = np.flatnonzero((kept.table[:, 0] == errors.image_id) & right)
         objects = [one for one in self.annotations[errors.image_id] if self._is_found(one['id'])]
         same = kept.table[own, 6][:, None] == [one['category_id'] for one in objects]
-        if kind == 'segm':
-            found = [kept.masks[i] for i in own]
-            truth = [as_run_lengths(one['segmentation'], size['height'], size['width']) for one in objects]
-        else:
-            found, truth = kept.table[own, 1:5], np.array([one['bbox'] for one in objects], float)
-        overlaps = np.asarray(run_lengths.iou(found, truth, [0] * len(objects))).reshape(same.shape) * same
+        overlaps = kept.overlaps(own, objects, size, kind) * same
         total = float(np.sum(kept.scores[own] * overlaps.max(axis=1, initial=0)))
         return total / (errors.right + errors.false + errors.missed)
 
-    def label_errors(self, most: int = 12) -> list[Picture]:
-        """Returns the surroundings of the detections that most likely show an error in the annotations."""
-        return list(islice(filter(None, map(self._label_error, self.evaluation.label_errors)), most))
+    def suspects(self, most: int = 12) -> list[Picture]:
+        """Returns the surroundings of the most suspicious annotations."""
+        return list(islice(filter(None, map(self._suspect, self.evaluation.suspects)), most))
 
     def shapes(self, image_id: int, height: int, width: int) -> tuple[list[Shape], list[Shape]]:
         """Returns the annotated objects of an image of this size, and the detections in it."""
@@ -128,10 +123,10 @@ class Gallery:
         pictures = (self._picture(e.image_id, f'{e.false} false, {e.missed} missed, {e.right} right') for e in images)
         return list(islice(filter(None, pictures), most))
 
-    def _label_error(self, error: dict[str, Any]) -> Picture | None:
-        annotated = f'annotated as {error["gt_category"]}' if error['type'] == 'wrong_label' else 'no annotation'
-        caption = f'{annotated}, detected as {error["dt_category"]} with score {error["dt_score"]:.2f}'
-        return self._picture(error['image_id'], caption, around=self.evaluation.kept.table[error['dt_id'] - 1, 1:5])
+    def _suspect(self, suspect: Suspect) -> Picture | None:
+        around = (suspect.annotation or suspect.detection or {})['bbox']
+        caption = describe(suspect, {i: self._name(i) for i in self.names})
+        return self._picture(suspect.image_id, caption, around=np.array(around, float))
 
     def _picture(self, image_id: int, caption: str, around: np.ndarray | None = None) -> Picture | None:
         """Returns the picture of an image, or of the surroundings of a box in it; None if it cannot be read."""
@@ -148,17 +143,6 @@ class Gallery:
 
     def _name(self, category_id: float) -> str:
         return self.names[int(category_id)] if len(self.names) > 1 else ''
-
-
-def as_run_lengths(segmentation: Any, height: int, width: int) -> Any:
-    """Returns a COCO segmentation as compressed run lengths."""
-    if isinstance(segmentation, list):
-        return run_lengths.merge(run_lengths.frPyObjects(segmentation, height, width))
-    return (
-        run_lengths.frPyObjects(segmentation, height, width)
-        if isinstance(segmentation['counts'], list)
-        else segmentation
-    )
 
 
 def surroundings(box: np.ndarray, width: int, height: int, context: float = 2.5) -> tuple[int, int, int, int]:

@@ -26,6 +26,7 @@ from tokennorm.base.files import as_json, write_atomically
 from tokennorm.datasets.splits import SPLIT_WORDS
 from tokennorm.evaluation.analysis import TIDE, Evaluation, evaluate, select_categories
 from tokennorm.evaluation.results import CocoResults
+from tokennorm.evaluation.suspects import as_rows
 from tokennorm.plan.anchor_fit import anchor_fit
 from tokennorm.report import figures
 from tokennorm.report.gallery import Gallery
@@ -118,6 +119,7 @@ def write_report(
         by_epoch=by_epoch,
         versions=versions(),
         results={kind: as_numbers(result) for kind, result in results.items()},
+        suspects=as_rows(main.suspects, ground_truth),
     )
     gallery = None if image_dir is None else Gallery(ground_truth, main, image_dir)
     page = render(
@@ -130,7 +132,7 @@ def write_report(
         over_the_run=curve_figures({'': scalars}, 'epoch' if by_epoch else 'iteration'),
         best=gallery.best_images() if gallery else [],
         worst=gallery.worst_images() if gallery and running is None else [],
-        labels=gallery.label_errors() if gallery and running is None else [],
+        labels=gallery.suspects() if gallery and running is None else [],
         train_batches=None if work_dir is None else as_data_uri(Path(work_dir) / TRAIN_BATCHES),
         running=running,
         figures=figures,
@@ -272,7 +274,6 @@ def as_numbers(result: Evaluation) -> dict[str, Any]:
         confusion=result.confusion.tolist(),
         tide=result.tide,
         error_counts=result.error_counts,
-        likely_label_errors=len(result.label_errors),
     )
 
 

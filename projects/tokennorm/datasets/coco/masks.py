@@ -72,6 +72,13 @@ def box_and_area(mask: Any, size: Sequence[Any]) -> tuple[list[float], float] | 
     return [float(value) for value in (left, top, right - left, bottom - top)], area
 
 
+def as_run_lengths(segmentation: Any, height: int, width: int) -> Entry:
+    """Returns a COCO segmentation that can be drawn as compressed run lengths."""
+    if isinstance(segmentation, list):
+        return run_lengths.merge(run_lengths.frPyObjects(segmentation, height, width))
+    return _packed(segmentation)
+
+
 def _packed(mask: Mapping[str, Any]) -> Entry:
     return run_lengths.frPyObjects(mask, *mask['size']) if isinstance(mask['counts'], list) else dict(mask)
 
@@ -93,6 +100,4 @@ def draw_mask(mask: Any, height: int, width: int) -> np.ndarray | None:
     """Returns the pixels (H, W) bool of a segmentation; None if there is none, or if it cannot be drawn."""
     if examine(mask, [height, width])[0]:
         return None
-    if isinstance(mask, list):
-        mask = run_lengths.merge(run_lengths.frPyObjects(mask, height, width))
-    return run_lengths.decode(_packed(mask)).astype(bool)
+    return run_lengths.decode(as_run_lengths(mask, height, width)).astype(bool)

@@ -1,0 +1,1 @@
+"""Measures how many planted label errors the lists of suspects find."""

@@ -1,0 +1,155 @@
+"""Writes suspects for the programs in which people correct them: COCO for CVAT and FiftyOne, tasks of Label Studio."""
+
+import json
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+import cv2
+import numpy as np
+
+from tokennorm.base.files import write_atomically
+from tokennorm.datasets.contact_sheet import draw_annotations, tile
+from tokennorm.datasets.image_files import read_image
+from tokennorm.datasets.splits import CocoSplit
+
+KINDS = 'missing', 'wrong class', 'wrong box', 'spurious'
+ON_SHEET, COLUMNS = 24, 6  # suspects on the contact sheet
+
+
+def write_suspects(folder: Path, split: CocoSplit, suspects: Sequence[Mapping[str, Any]], most: int) -> int:
+    """Writes the images with the most suspicious annotations, and their annotations, and returns their number.
+
+    Args:
+        folder: Where `suspects.json`, `cvat_labels.json`, `label_studio.json`, `label_studio.xml`, `suspects.jpg` and
+            `images` are written.
+        split: The annotations.
+        suspects: As `tokennorm.evaluation.suspects.as_rows` returns them, the most suspicious first.
+        most: Number of images.
+    """
+    files = list(dict.fromkeys(one['file'] for one in suspects))[:most]
+    content = as_coco(split.content, [one for one in suspects if one['file'] in set(files)], files)
+    for file, image in zip(files, content['images'], strict=True):
+        if os.path.isabs(file) or '..' in Path(file).parts:  # it would not be in the folder
+            image['file_name'] = f'{image["id"]}_{Path(file).name}'
+        copy = folder / 'images' / image['file_name']
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(split.image_dir / file, copy)
+    names = [one['name'] for one in content['categories']]
+    for name, value in (
+        ('suspects.json', content),
+        ('cvat_labels.json', [dict(name=name, attributes=_CVAT) for name in names]),
+        ('label_studio.json', label_studio_tasks(content)),
+    ):
+        write_atomically(folder / name, json.dumps(value, indent=1).encode())
+    write_atomically(folder / 'label_studio.xml', label_studio_config(names).encode())
+    drawn = [image for one in suspects[:ON_SHEET] if (image := draw_suspect(split, one)) is not None]
+    if drawn:
+        cv2.imwrite(str(folder / 'suspects.jpg'), tile(drawn, min(COLUMNS, len(drawn))))
+    return len(files)
+
+
+_CVAT = [
+    dict(name='suspect', input_type='select', mutable=False, values=['', *KINDS], default_value=''),
+    dict(name='suspect_score', input_type='text', mutable=False, values=[''], default_value=''),
+    dict(name='detected', input_type='text', mutable=False, values=[''], default_value=''),
+]
+
+
+def as_coco(content: Mapping[str, Any], suspects: Sequence[Mapping[str, Any]], files: Sequence[str]) -> dict[str, Any]:
+    """Returns COCO content of some images, whose suspects have attributes: kind, score and detected class.
+
+    A missing object is an annotation of the detected class.
+    """
+    by_name = {one['file_name']: one for one in content['images']}
+    images = [by_name[file] for file in files]
+    ids = {one['id'] for one in images}
+    annotations = [dict(one) for one in content['annotations'] if one['image_id'] in ids]
+    categories = {one['name']: one['id'] for one in content['categories']}
+    by_id = {one['id']: one for one in annotations}
+    new_id = max((one['id'] for one in content['annotations']), default=0)
+    for suspect in suspects:
+        if suspect['kind'] == 'missing':
+            new_id += 1
+            box = suspect['detected_box']
+            one = dict(id=new_id, image_id=by_name[suspect['file']]['id'], bbox=box, area=box[2] * box[3], iscrowd=0)
+            annotations.append(one | dict(category_id=categories[suspect['detected']], segmentation=[]))
+            marked = annotations[-1]
+        else:
+            marked = by_id[suspect['id']]
+        score, detected = f'{suspect["score"]:.2f}', suspect['detected'] or ''
+        marked['attributes'] = dict(
+            marked.get('attributes') or {}, suspect=suspect['kind'], suspect_score=score, detected=detected
+        )
+    plain = [
+        [{key: value for key, value in one.items() if key != 'original_id'} for one in some]
+        for some in (images, annotations, content['categories'])
+    ]
+    return dict(zip(('images', 'annotations', 'categories'), plain, strict=True))
+
+
+def label_studio_tasks(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns a task per image with its annotations as predictions, which a person corrects. Masks are boxes.
+
+    The path of an image is relative to the folder of local storage that has the folder `images`.
+    """
+    names = {one['id']: one['name'] for one in content['categories']}
+    objects: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for one in content['annotations']:
+        objects[one['image_id']].append(one)
+    tasks = []
+    for image in content['images']:
+        size = dict(original_width=image['width'], original_height=image['height'])
+        results, notes = list[dict[str, Any]](), list[str]()
+        for one in objects[image['id']]:
+            x, y, w, h = (100 * v / image[side] for v, side in zip(one['bbox'], ('width', 'height') * 2, strict=True))
+            value = dict(x=x, y=y, width=w, height=h, rotation=0, rectanglelabels=[names[one['category_id']]])
+            result = dict(id=str(one['id']), type='rectanglelabels', from_name='label', to_name='image', value=value)
+            results.append(result | size)
+            if note := _note(one, names):
+                results[-1]['meta'] = dict(text=[note])
+                notes.append(note)
+        url = f'/data/local-files/?d=images/{image["file_name"]}'
+        tasks.append(
+            dict(data=dict(image=url, suspects='; '.join(notes)), predictions=[dict(result=results, score=1.0)])
+        )
+    return tasks
+
+
+def label_studio_config(names: Sequence[str]) -> str:
+    """Returns the labeling interface of the tasks: the suspects of an image in words, the image, boxes."""
+    labels = '\n'.join(f'    <Label value={quoteattr(name)}/>' for name in names)
+    return f"""<View>
+  <Header value="$suspects"/>
+  <Image name="image" value="$image" zoom="true"/>
+  <RectangleLabels name="label" toName="image">
+{labels}
+  </RectangleLabels>
+</View>
+"""
+
+
+def _note(one: Mapping[str, Any], names: Mapping[Any, str]) -> str:
+    """A suspect in words, such as 'wrong class 0.93: RBC, detected WBC'; '' for other objects."""
+    marks = one.get('attributes') or {}
+    if 'suspect' not in marks:
+        return ''
+    detected = f', detected {marks["detected"]}' if marks['detected'] else ''
+    return f'{marks["suspect"]} {marks["suspect_score"]}: {names[one["category_id"]]}{detected}'
+
+
+def draw_suspect(split: CocoSplit, suspect: Mapping[str, Any]) -> np.ndarray | None:
+    """Draws a suspect's object and detection on its image, (H, W, 3) uint8 BGR; None if that cannot be read."""
+    image = read_image(split.image_dir / suspect['file'])
+    if image is None:
+        return None
+    parts = ('annotated', 'box'), ('detected', 'detected_box')
+    texts = [f'{what} {suspect[what]}' for what, _ in parts]  # as two classes with colors of their own
+    boxes = [dict(bbox=suspect[box], category_id=text) for (_, box), text in zip(parts, texts, strict=True)]
+    caption = f'{suspect["kind"]} {suspect["score"]:.2f} {suspect["file"]}'
+    shown = [one for one in boxes if one['bbox'] is not None]
+    return draw_annotations(image, shown, dict(zip(texts, texts, strict=True)), caption)

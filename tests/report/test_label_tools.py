@@ -1,0 +1,167 @@
+"""Suspects as programs read them: COCO with attributes, tasks of Label Studio, and the programs themselves."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import cv2
+import pytest
+
+from tests.helpers.detections import CLASSES
+from tokennorm.datasets.splits import CocoSplit
+from tokennorm.report.label_tools import KINDS, write_suspects
+
+
+@pytest.fixture
+def written(report, tmp_path):
+    """The folder of the five most suspicious of eight images, the suspects, and the annotations."""
+    folder, truth, _, numbers = report
+    split = CocoSplit('val', folder / 'val.json', folder, truth)
+    assert write_suspects(tmp_path / 'suspects', split, numbers['suspects'], 5) == 5
+    return tmp_path / 'suspects', numbers['suspects'], truth
+
+
+def marks(one):
+    return {key: value for key, value in (one.get('attributes') or {}).items() if value}
+
+
+def expected_marks(suspects, files):
+    """Kind, score and both classes of each suspect in some images."""
+    return Counter(
+        (one['file'], one['kind'], f'{one["score"]:.2f}', one['annotated'] or one['detected'], one['detected'] or '')
+        for one in suspects
+        if one['file'] in files
+    )
+
+
+def test_the_coco_file_has_the_worst_images_with_all_of_their_annotations(written):
+    folder, suspects, truth = written
+    content = json.loads((folder / 'suspects.json').read_text())
+    files = [image['file_name'] for image in content['images']]
+    assert files == list(dict.fromkeys(one['file'] for one in suspects))[:5]
+    assert all((folder / 'images' / file).is_file() for file in files)
+    ids = {image['id']: image['file_name'] for image in content['images']}
+    before = [one for one in truth['annotations'] if one['image_id'] in ids]
+    new = [one for one in content['annotations'] if marks(one).get('suspect') == 'missing']
+    rest = [{key: value for key, value in one.items() if key != 'attributes'} for one in content['annotations']]
+    assert [one for one in rest if one['id'] in {a['id'] for a in before}] == before
+    assert len(rest) == len(before) + len(new) == len({one['id'] for one in rest})
+    found = Counter(
+        (ids[one['image_id']], *(one['attributes'][key] for key in ('suspect', 'suspect_score')))
+        + (CLASSES[one['category_id']], one['attributes']['detected'])
+        for one in content['annotations']
+        if marks(one)
+    )
+    assert found == expected_marks(suspects, files)
+    assert {kind for _, kind, *_ in found} == set(KINDS)
+
+
+def test_a_sheet_of_suspects_and_none_without(written, report, tmp_path):
+    folder, *_ = written
+    assert cv2.imread(str(folder / 'suspects.jpg')).shape[1] > 6 * 400
+    source, truth, _, _ = report
+    assert write_suspects(tmp_path / 'none', CocoSplit('val', source / 'val.json', source, truth), [], 5) == 0
+    assert json.loads((tmp_path / 'none' / 'suspects.json').read_text())['images'] == []
+    assert json.loads((tmp_path / 'none' / 'label_studio.json').read_text()) == []
+    assert not (tmp_path / 'none' / 'suspects.jpg').exists()
+
+
+def test_tasks_have_boxes_in_percent_and_suspects_in_words(written):
+    folder, suspects, _ = written
+    tasks = json.loads((folder / 'label_studio.json').read_text())
+    content = json.loads((folder / 'suspects.json').read_text())
+    for task, image in zip(tasks, content['images'], strict=True):
+        own = [one for one in content['annotations'] if one['image_id'] == image['id']]
+        (prediction,) = task['predictions']
+        assert task['data']['image'] == f'/data/local-files/?d=images/{image["file_name"]}'
+        for result, one in zip(prediction['result'], own, strict=True):
+            value = result['value']
+            box = [value[key] * 400 / 100 for key in ('x', 'y', 'width', 'height')]
+            assert box == pytest.approx(one['bbox'])
+            assert value['rectanglelabels'] == [CLASSES[one['category_id']]]
+            assert ('meta' in result) == bool(marks(one))
+        assert task['data']['suspects'].count(';') + 1 == sum(one['file'] == image['file_name'] for one in suspects)
+
+
+@pytest.mark.slow
+def test_datumaro_reads_what_cvat_would(written):
+    """CVAT reads COCO with datumaro; its labels must have the attributes."""
+    datumaro = pytest.importorskip('datumaro', reason='datumaro is not installed')
+    folder, suspects, _ = written
+    annotations = folder / 'coco' / 'annotations'
+    annotations.mkdir(parents=True)
+    (folder / 'coco' / 'images').symlink_to(folder / 'images')
+    (annotations / 'instances_default.json').write_bytes((folder / 'suspects.json').read_bytes())
+    dataset = datumaro.Dataset.import_from(str(folder / 'coco'), 'coco_instances')
+    names = [label.name for label in dataset.categories()[datumaro.AnnotationType.label]]
+    found = Counter(
+        (f'{Path(item.id).name}.jpg', *(str(one.attributes[key]) for key in ('suspect', 'suspect_score')))
+        + (names[one.label], one.attributes['detected'])
+        for item in dataset
+        for one in item.annotations
+        if one.attributes.get('suspect')
+    )
+    files = {f'{item.id}.jpg' for item in dataset}
+    assert len(files) == 5
+    plain = expected_marks(suspects, files)
+    assert Counter((a, b, float(c), *rest) for a, b, c, *rest in found) == Counter(
+        (a, b, float(c), *rest) for a, b, c, *rest in plain
+    )
+
+
+@pytest.mark.slow
+def test_cvat_sdk_accepts_the_labels(written):
+    models = pytest.importorskip('cvat_sdk.models', reason='cvat-sdk is not installed')
+    folder, *_ = written
+    labels = json.loads((folder / 'cvat_labels.json').read_text())
+    read = [models.PatchedLabelRequest._from_openapi_data(**label) for label in labels]
+    assert [label.name for label in read] == list(CLASSES.values())
+    assert [spec['name'] for spec in labels[0]['attributes']] == ['suspect', 'suspect_score', 'detected']
+    for spec in labels[0]['attributes']:
+        models.AttributeRequest._from_openapi_data(**spec)
+
+
+@pytest.mark.slow
+def test_label_studio_accepts_the_tasks(written):
+    """Each prediction fits the labeling interface, and its converter makes COCO of it again."""
+    interface = pytest.importorskip(
+        'label_studio_sdk.label_interface', reason='label-studio-sdk is not installed'
+    ).LabelInterface((folder := written[0]).joinpath('label_studio.xml').read_text())
+    from label_studio_sdk.converter import Converter
+
+    tasks = json.loads((folder / 'label_studio.json').read_text())
+    interface.validate()
+    for task in tasks:
+        assert interface.validate_prediction(task['predictions'][0])
+    annotated = [dict(task, id=i, annotations=task['predictions']) for i, task in enumerate(tasks, 1)]
+    (folder / 'export').mkdir()
+    (folder / 'export' / 'tasks.json').write_text(json.dumps(annotated))
+    converter = Converter(str(folder / 'label_studio.xml'), str(folder), download_resources=False)
+    converter.convert_to_coco(str(folder / 'export'), str(folder / 'coco'), is_dir=True)
+    back = json.loads((folder / 'coco' / 'result.json').read_text())
+    content = json.loads((folder / 'suspects.json').read_text())
+    assert len(back['annotations']) == len(content['annotations'])
+
+
+@pytest.mark.slow
+def test_fiftyone_reads_the_attributes(written):
+    fiftyone = pytest.importorskip('fiftyone', reason='fiftyone is not installed')
+    folder, suspects, _ = written
+    dataset = fiftyone.Dataset.from_dir(
+        dataset_type=fiftyone.types.COCODetectionDataset,
+        data_path=str(folder / 'images'),
+        labels_path=str(folder / 'suspects.json'),
+        label_types='detections',
+        label_field='truth',
+        extra_attrs=True,
+    )
+    files = [Path(sample.filepath).name for sample in dataset]
+    found = Counter(
+        (Path(sample.filepath).name, one['attributes']['suspect'], one['attributes']['suspect_score'], one.label)
+        + (one['attributes']['detected'],)
+        for sample in dataset
+        for one in sample.truth.detections
+        if one.has_field('attributes') and one['attributes']
+    )
+    assert len(files) == 5
+    assert found == expected_marks(suspects, files)
