@@ -237,4 +237,6 @@ NORMS = dict(LN={}, DTN=dict(token_norm_cfg=dict(type='DTN')), DPN=dict(stem_cfg
 )
 def test_a_row_with_a_backbone_of_this_package(name, backbone, norm):
     found = differences(name, backbone=OWN[backbone] | NORMS[norm])
+    if name == 'Mask2Former':  # boxes around random masks may be the whole image
+        del found['boxes']
     assert {key for key, value in found.items() if value <= EXACT[key]} == ROWS[name][1]

@@ -1,7 +1,7 @@
 """Fine-tunes RTMDet-tiny from a small detector that takes the place of mmdet's COCO weights; the plan is in README.md.
 
-    python projects/experiments/fine_tuning/run.py OUT data/bccd data/nuclei
-    python projects/experiments/fine_tuning/run.py
+python projects/experiments/fine_tuning/run.py OUT data/bccd data/nuclei
+python projects/experiments/fine_tuning/run.py
 """
 
 import argparse
@@ -37,11 +37,11 @@ def main(argv: list[str]) -> None:
         prepare(args.out, args.data)
         runs = [BEFORE]
         runs += [('transfer', 'shapes150_half', 'left out', 0.001, 6, s, w) for s in (0, 1) for w in (BEFORE, None)]
-        runs += [('recipe', f'{d.name}80', mosaic, 0.001, 12, 0, BEFORE) for mosaic in SWITCH for d in args.data]
-        runs += [('rate', f'{d.name}80', args.mosaic, r, 12, 0, BEFORE) for r in (0.0005, 0.002) for d in args.data]
+        runs += [('recipe', f'{d.name}60', mosaic, 0.001, 12, 0, BEFORE) for mosaic in SWITCH for d in args.data]
+        runs += [('rate', f'{d.name}60', args.mosaic, r, 12, 0, BEFORE) for r in (0.0005, 0.002) for d in args.data]
         if args.rate:
             pairs = dict.fromkeys([(args.mosaic, args.rate), ('up to epoch 11', 0.002)])
-            runs += [('seed', f'{d.name}80', *pair, 12, s, BEFORE) for s in (0, 1) for pair in pairs for d in args.data]
+            runs += [('seed', f'{d.name}60', *pair, 12, s, BEFORE) for s in (0, 1) for pair in pairs for d in args.data]
         for one in runs:
             run(args.out, *one)
     print(*table(read()), sep='\n')
@@ -53,7 +53,7 @@ def prepare(out: Path, folders: Collection[Path]) -> None:
         folder = make_shapes_dataset(out / f'shapes{images}', images, 100, 160, seed)
         subset(folder, out / f'shapes{images}_half', classes)
     for folder in folders:
-        subset(folder, out / f'{folder.name}80', (), dict(train=80, val=40))
+        subset(folder, out / f'{folder.name}60', (), dict(train=60, val=40))
 
 
 def subset(folder: Path, out: Path, classes: Collection[str], numbers: dict[str, int] | None = None) -> None:
@@ -131,7 +131,8 @@ def processor_time() -> float:
 
 def table(results: list[dict[str, Any]]) -> list[str]:
     """A Markdown table: AP and AP50, 0 to 100, and minutes of processor time."""
-    rows = ['| data | initial weights | Mosaic and MixUp | rate | epochs | seed | AP | AP50 | minutes |', '|---' * 9 + '|']
+    heading = '| data | initial weights | Mosaic and MixUp | rate | epochs | seed | AP | AP50 | minutes |'
+    rows = [heading, '|---' * 9 + '|']
     for one in results:
         cells = [one[key] for key in ('data', 'init', 'mosaic', 'rate', 'epochs', 'seed')]
         cells += [f'{100 * one["bbox_mAP"]:.1f}', f'{100 * one["bbox_mAP_50"]:.1f}', f'{one["cpu_seconds"] / 60:.1f}']
