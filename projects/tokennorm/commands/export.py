@@ -96,7 +96,7 @@ def export(
     from tokennorm.datasets.image_files import list_images
     from tokennorm.engine.rules import Built, judge
     from tokennorm.export.whole_detector import WholeDetector
-    from tokennorm.export.writing import check_packages, describe, export_detector
+    from tokennorm.export.writing import canvas_of, check_packages, describe, export_detector
     from tokennorm.inference.runtime import ImageError
     from tokennorm.inference.torch_detector import TorchDetector
     from tokennorm.report.card import Card, report_of, write_card
@@ -109,13 +109,17 @@ def export(
             raise UserError(f'--calibrate: {calibrate} has no images; name a folder with some, .jpg or .png')
         check_packages(out.suffix, int8)
         trained = TorchDetector(named.config, named.checkpoint, 'cpu', named.cfg_options)
-        judge('export', Built(trained.cfg, model=trained.model, batch_size=batch_size))
+        whole = WholeDetector(trained.model, fp16, alone=batch_size == 1, canvas=canvas_of(trained.cfg))
+        if whole.by_mmdet and out.suffix == '.pt2':
+            raise UserError(f'OUT {out}: this detector takes one image at a time, in an .onnx or .xml file only')
+        judge('export', Built(trained.cfg, model=trained.model, batch_size=1 if whole.alone else None))
         found.show()
         found.stop()
     say(f'Checkpoint: {trained.description}')
     if getattr(detector, 'tta', False):
         say('The file has no test-time augmentation, with which this Detector was opened')
-    whole = WholeDetector(trained.model, fp16, alone=batch_size == 1)
+    if whole.by_mmdet:
+        say('The file takes one image at a time, as mmdet finds the objects of each image on its own')
     meta, config = trained.model.dataset_meta, Path(named.config).name
     lowest = None
     if thresholds is not None or trained.recommended is not None:
