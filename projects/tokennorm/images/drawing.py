@@ -172,7 +172,8 @@ def draw(
         np.nan_to_num(np.asarray(boxes, float)).reshape(-1, 4), -width - height, 2 * (width + height)
     )  # 32 bits
     whole = corners.astype(int).tolist()
-    objects = list(zip(whole, names, notes or [''] * len(whole), map(tuple, colors), strict=True))
+    hashable = [(int(b), int(g), int(r)) for b, g, r in colors]
+    objects = list(zip(whole, names, notes or [''] * len(whole), hashable, strict=True))
     entries = sorted({(name, color) for _, name, _, color in objects if name})
     plates = [_plate(name, note, max(width // 3, box[2] - box[0]), style, color) for box, name, note, color in objects]
     if crowded := _covered(plates) > COVERED * height * width:
@@ -244,7 +245,8 @@ def _with_legend(
 ) -> np.ndarray:
     """Puts names on plates of their colors below a picture (H, W, 3), or on its last rows."""
     width, x, rows = picture.shape[1], 0, 1
-    plates = [_plate(name, '', width, style, color)[:, :width] for name, color in entries]
+    drawn = (_plate(name, '', width, style, color) for name, color in entries)
+    plates = [plate[:, :width] for plate in drawn if plate is not None]
     tall, places = max(map(len, plates)), []
     for plate in plates:
         if x + plate.shape[1] > width:
