@@ -12,6 +12,7 @@ forward and backward function in torch's profiler.
 import argparse
 import contextlib
 from collections.abc import Callable
+from copy import deepcopy
 
 import mmdet.utils
 import torch
@@ -22,7 +23,9 @@ from torch.optim import SGD
 from torch.profiler import ProfilerActivity, profile
 
 from tokennorm.config.open_config import read_config
+from tokennorm.config.tree import class_counts
 from tokennorm.engine.mixed_precision import FeatureAmpOptimWrapper
+from tokennorm.registry.compat import make_ssd_predict
 
 NO_SCALING = dict(enabled=False)
 
@@ -42,6 +45,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     mmdet.utils.register_all_modules()
+    make_ssd_predict()
     steps = {name: training_step(name, args) for name in args.configs}
     times = milliseconds(steps, args.device, args.clock, seconds=float('inf'), rounds=args.rounds)
     memory = {name: peak_mebibytes(step, args.device) for name, step in steps.items()}
@@ -72,8 +76,8 @@ def training_step(name: str, args: argparse.Namespace) -> Callable[[], None]:
         args.batch_size,
         image_shapes=[(3, *args.size)] * args.batch_size,
         num_items=[args.objects] * args.batch_size,
-        num_classes=80,
-        with_mask=cfg.model.data_preprocessor.get('pad_mask', False),
+        num_classes=min(count for _, count in class_counts(cfg.model)),
+        with_mask=cfg.model.data_preprocessor.get('pad_mask', False) or 'loss_mask' in cfg.model.get('bbox_head', {}),
         device=args.device,
     )
     batch = model.data_preprocessor(batch, training=True)
@@ -92,8 +96,9 @@ def training_step(name: str, args: argparse.Namespace) -> Callable[[], None]:
         return predict
 
     def step() -> None:
+        samples = deepcopy(batch['data_samples'])  # RTMDet-Ins changes their masks
         with precision(model):
-            losses = model(**batch, mode='loss')
+            losses = model(batch['inputs'], samples, mode='loss')
         model.parse_losses(losses)[0].backward()
         model.zero_grad(set_to_none=False)
 

@@ -15,7 +15,7 @@ from tests.helpers.configs import ROOT, build_model, flatten, resolve
 from tokennorm.backbones.pvt import ARCHS as PVT_ARCHS
 from tokennorm.backbones.pvt_v2 import ARCHS as PVT_V2_ARCHS
 
-TESTED_ELSEWHERE = ('segmentation', 'timm')
+TESTED_ELSEWHERE = ('segmentation', 'timm', 'detectors', 'fine_tune')
 CONFIGS = sorted(path for path in ROOT.glob('[!_]*/*.py') if path.parent.name not in TESTED_ELSEWHERE)
 VARIANTS = [path for path in CONFIGS if re.search(r'-(dtn|dpn|h4458|local)', path.name) and path.parent.name != 'trial']
 DETECTORS = [path for path in CONFIGS if path.parent.name not in ('imagenet', 'pretrain')]

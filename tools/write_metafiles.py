@@ -128,6 +128,8 @@ OTHERS = {  # folders and names without a metafile: what they are for, and a res
     'demo/retinanet_pvt-mini_fpn_bccd': ('the same with LayerNorm', 'not measured'),
     'demo/mask-rcnn_pvt-mini_fpn_nuclei': ('nuclei of cells', 'with DTN and DPN, 3 epochs: AP 28.2, mask AP 29.1'),
     'pretrain': ('[pretraining](guides/pretrain.md) on a CPU', '[study](study/study.md)'),
+    'fine_tune': ("`--model rtmdet-tiny` and others: mmdet's COCO weights on your own photographs", 'not trained'),
+    'detectors': ("[TokenNorm's backbones in other detectors](guides/migrate.md#more-detectors)", 'not trained'),
     'segmentation': ('[semantic segmentation](guides/migrate.md#segmentation)', 'not trained'),
 }
 FOOTER = """

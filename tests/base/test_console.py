@@ -10,7 +10,7 @@ import warnings
 import pytest
 
 from tests.helpers.cases import slow
-from tokennorm.base.console import over_last_line, prepare_streams, say, visible
+from tokennorm.base.console import over_last_line, prepare_streams, say, table, visible
 from tokennorm.base.messages import UserError
 from tokennorm.cli.command import Parser, command
 
@@ -111,3 +111,14 @@ def test_closed_streams_end_nothing_and_spill_nothing(tmp_path, closed, json_too
 def test_json_on_the_console_has_no_nan(tmp_path):
     run = subprocess.run([sys.executable, '-c', PROGRAM, tmp_path / 'out', '--json'], capture_output=True, text=True)
     assert json.loads(run.stdout) == {'größe': None}
+
+
+def test_columns_are_aligned():
+    """Numbers are at the right. A wide character takes two places, an accent none."""
+    rows = [('class', 'objects', 'AP'), ('猫', '7', '4.5'), ('cafe\u0301', '1,234', '-'), ('a\x1b', '', 'none')]
+    assert table(rows).splitlines() == [
+        'class  objects  AP',
+        '猫           7  4.5',
+        'cafe\u0301     1,234  -',
+        'a\x1b           none',
+    ]

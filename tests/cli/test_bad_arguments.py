@@ -118,7 +118,7 @@ CASES = [
     ([*PREDICT, '--out', '@/file/x'], 'cannot write to the folder'),
     ([*EXPORT, '@/file/x.onnx'], 'cannot write to the folder .*file'),
     ([*EXPORT, '@/x.txt'], 'must end in .onnx, .pt2 or .xml'),
-    (['compare', '@', '@', '--out', '@/images'], 'images is a folder; name a file'),
+    (['compare', '@', '@', '--out', '@/file/x'], 'cannot write to the folder .*file/x'),
     (['publish', '@/model.pth', '@/images'], 'images: name a file that ends in .pth or .safetensors'),
     (['check', '@/data', '--out', '@/file/x'], 'cannot write to the folder'),
     # Configs.
@@ -151,6 +151,11 @@ CASES = [
     (['trian'], "no subcommand 'trian' .did you mean train"),
     # Words of other programs.
     (['val'], "no subcommand 'val' .did you mean test"),
+    (
+        ['train', 'model=yolov8n.pt', 'data=@/data'],
+        'n.pt: options begin with --, and --model is one of pvt-t, ',
+    ),
+    (['train', 'model=mini', 'data=@/data'], 'model=mini: options begin with --: --model mini'),
     (['train', 'data=@/data', 'epochs=3'], 'data=.*/data: options begin with --: --data .*/data'),
     (['train', '--imgsz', '96'], r'--imgsz \(did you mean --image-size\?\)'),
     ([*PREDICT, '--conf', '0.5'], r'--conf 0.5 \(did you mean --score-thr\?\)'),
@@ -191,14 +196,14 @@ def test_train_refuses_an_empty_path():
     ('options', 'message'),
     [
         (dict(epoch=1), r'train has no argument epoch \(did you mean epochs\?\)'),
-        (dict(epochs='1'), "--epochs '1' must be an integer"),
-        (dict(batch_size=True), '--batch-size True must be an integer of at least 1'),
-        (dict(lr='0.1'), "--lr '0.1' must be above 0"),
-        (dict(device=0), '--device 0: expected cpu, cuda or cuda:N'),
+        (dict(epochs='1'), "epochs '1' must be an integer"),
+        (dict(batch_size=True), 'batch_size True must be an integer of at least 1'),
+        (dict(lr='0.1'), "lr '0.1' must be above 0"),
+        (dict(device=0), 'device 0: expected cpu, cuda or cuda:N'),
         (dict(cfg_options=['a=1']), r"cfg_options=\['a=1'\] must be a dict"),
     ],
     ids=str,
 )
 def test_arguments_of_python_are_checked(options, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=f'^{message}'):
         tokennorm.train(CONFIG, **options)

@@ -27,18 +27,8 @@ FUNCTIONS = dict({name: getattr(tokennorm, name) for name in NAMES}, export=expo
 OF_A_SHELL = {'help', 'traceback', 'json', 'gpus'}  # the last one starts other processes
 
 
-class Found(BaseException):
-    """Ends a command at its parser."""
-
-
-def parser_of(name, monkeypatch):
-    def stop(self, args=None, namespace=None):
-        raise Found(self)
-
-    monkeypatch.setattr(argparse.ArgumentParser, 'parse_args', stop)
-    with pytest.raises(Found) as found:
-        import_module(f'tokennorm.cli.{name}').main([])
-    return found.value.args[0]
+def parser_of(name):
+    return import_module(f'tokennorm.cli.{name}').build_parser()
 
 
 def plain(value):
@@ -46,8 +36,8 @@ def plain(value):
 
 
 @pytest.mark.parametrize('name', FUNCTIONS)
-def test_arguments_are_the_options_of_the_command(name, monkeypatch):
-    actions = parser_of(name, monkeypatch)._actions
+def test_arguments_are_the_options_of_the_command(name):
+    actions = parser_of(name)._actions
     shown = [one for one in actions if one.help != argparse.SUPPRESS and one.dest not in OF_A_SHELL]
     of_command = {one.dest: plain(one.default) for one in shown if one.option_strings and not one.required}
     parameters = signature(FUNCTIONS[name]).parameters.values()
@@ -60,8 +50,8 @@ def test_arguments_are_the_options_of_the_command(name, monkeypatch):
 
 
 @pytest.mark.parametrize('name', FUNCTIONS)
-def test_the_output_option_is_out(name, monkeypatch):
-    actions = parser_of(name, monkeypatch)._actions
+def test_the_output_option_is_out(name):
+    actions = parser_of(name)._actions
     shown = [option for one in actions if one.help != argparse.SUPPRESS for option in one.option_strings]
     assert '--work-dir' not in shown
     outputs = [one for one in actions if one.dest == 'out']
@@ -108,7 +98,8 @@ def test_test_finds_what_the_training_found(demo_trained, tmp_path):
     assert result.metrics.items() <= validated.items()
     assert (result.as_dict(), result.report) == (result.metrics, tmp_path / 'report.html')
     assert result.report.is_file()
-    assert f'coco/bbox_mAP, from 0 to 100: AP {100 * validated["coco/bbox_mAP"]:.1f}' in str(result)
+    row = next(line.split() for line in str(result).splitlines() if 'coco/bbox_mAP' in line)
+    assert row[1] == f'{100 * validated["coco/bbox_mAP"]:.1f}'
 
 
 @pytest.mark.slow
@@ -205,7 +196,7 @@ def test_check(root, demo_data, two, capfd):
     assert result.ok
     assert sorted(result.sheets) == ['train', 'val']
     assert all(sheet.is_file() for sheet in result.sheets.values())
-    assert '| train | 4 |' in str(result)
+    assert ['train', '4'] in [line.split()[:2] for line in str(result).splitlines()]
 
 
 def test_check_returns_errors(boxes, tmp_path):

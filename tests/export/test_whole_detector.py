@@ -21,7 +21,7 @@ from tests.helpers.exporting import (
 )
 from tokennorm.base.messages import UserError
 from tokennorm.export.whole_detector import WholeDetector, with_constant_padding
-from tokennorm.export.writing import resize_rule
+from tokennorm.export.writing import resize_rule, trace
 from tokennorm.inference.runtime import ExportedDetector
 
 
@@ -84,7 +84,6 @@ def test_unsupported_parts_are_named():
         ('test_cfg.nms.max_num', 5, 'max_num'),
         ('test_cfg.max_per_img', -1, 'max_per_img=-1 cannot be exported'),
         ('test_cfg.min_bbox_size', 30, 'min_bbox_size, in pixels of the original image'),
-        ('bbox_head.bbox_coder.clip_border', False, 'clip_border=False'),
     ):
         cfg = config()
         cfg.merge_from_dict({f'model.{key}': value})
@@ -95,14 +94,17 @@ def test_unsupported_parts_are_named():
         cfg.test_dataloader.dataset.pipeline[1].update(change)
         with pytest.raises(UserError, match="supported is 'bilinear' with the backend 'cv2'"):
             resize_rule(cfg)
-    model = build(config())
-    model.bbox_head.__class__ = OwnDecoding
-    with pytest.raises(UserError, match='OwnDecoding cannot be exported'):
-        WholeDetector(model)
     model = build(config('mask-rcnn'))
     model.roi_head.mask_roi_extractor.roi_layers[0].pool_mode = 'max'
     with pytest.raises(UserError, match="pool_mode='max' cannot be exported"):
         WholeDetector(model)
+
+
+def test_a_prediction_without_a_trace_is_named():
+    model = build(config())
+    model.bbox_head.__class__ = OwnDecoding
+    with pytest.raises(UserError, match='RetinaNet cannot be exported: its prediction cannot be traced: None'):
+        trace(WholeDetector(model), dynamic=False)
 
 
 @pytest.mark.parametrize(

@@ -23,12 +23,19 @@ from tokennorm.export.writing import (
     export_detector,
     how_to_use,
     resize_rule,
+    timed,
     trace,
     write_openvino,
 )
 from tokennorm.inference.runtime import ExportedDetector
 
 GUIDE = Path(__file__).resolve().parents[2] / 'docs' / 'guides' / 'export.md'
+
+
+def test_a_step_is_shown_with_its_time(capsys):
+    with timed('Tracing [the] detector'):
+        assert capsys.readouterr().out == 'Tracing [the] detector ...\n'
+    assert re.fullmatch(r'Tracing \[the\] detector 0:00:0\d\s*', capsys.readouterr().out)
 
 
 @pytest.mark.slow
@@ -79,7 +86,7 @@ def test_an_openvino_model_has_the_metadata(model_file, tmp_path):
 
 def test_a_backbone_of_one_size_is_named():
     class Fixed(torch.nn.Module):
-        alone = False
+        alone, by_mmdet, canvas, least_side = False, False, None, 1
 
         def forward(self, images, sizes):
             assert images.shape[2] == 224, 'Input height'
@@ -91,7 +98,7 @@ def test_a_backbone_of_one_size_is_named():
 
 def test_a_model_that_computes_small_images_in_another_way_is_named():
     class Small(torch.nn.Module):
-        alone = False
+        alone, by_mmdet, canvas, least_side = False, False, None, 1
 
         def forward(self, images, sizes):
             return images + (sizes.sum() if images.shape[2] > 12 else 0)
@@ -193,7 +200,7 @@ def test_the_graph_for_one_image_has_no_masks():
 
 
 def test_a_file_for_one_image_cuts_it_out_of_the_canvas(tmp_path):
-    """To its size rounded up to a multiple, but not beyond the canvas; a size of 0 is the whole side."""
+    """A size of 0 is the whole side, and so is one beyond it."""
     graph = helper.make_graph(
         [helper.make_node('Identity', ['images'], ['boxes'])],
         'pixels',
@@ -203,18 +210,18 @@ def test_a_file_for_one_image_cuts_it_out_of_the_canvas(tmp_path):
         ],
         [helper.make_tensor_value_info('boxes', TensorProto.FLOAT, [1, 3, 'cut_height', 'cut_width'])],
     )
-    _cut_to_image(graph, 32)
+    _cut_to_image(graph)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 18)], ir_version=10)
     onnx.checker.check_model(model, full_check=True)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     canvas = np.random.default_rng(0).random((1, 3, 200, 260), np.float32)
     for size, (height, width) in {
         (64, 96): (64, 96),
-        (65, 1): (96, 32),
-        (0, 100): (200, 128),
-        (190, 0): (192, 260),
+        (65, 1): (65, 1),
+        (0, 100): (200, 100),
+        (190, 0): (190, 260),
         (200, 260): (200, 260),
-        (999, 257): (200, 260),
+        (999, 257): (200, 257),
     }.items():
         (cut,) = session.run(None, dict(images=canvas, sizes=np.array([size])))
         np.testing.assert_array_equal(cut, canvas[:, :, :height, :width])

@@ -27,7 +27,11 @@ def small_config(name: str) -> Config:
             part.update(depth=18, base_channels=16, stem_channels=16)
         if of_resnet and isinstance(part.get('in_channels'), list):
             part['in_channels'] = [WIDTHS[width] for width in part['in_channels']]
-        for key in HEAD_WIDTHS if of_resnet and not is_transformer else ():
+        if part.get('type') == 'tokennorm.ViT':
+            part.arch = dict(embed_dims=96, depths=12, num_heads=3, mlp_ratios=4)
+        if part.get('type') == 'tokennorm.SimpleFeaturePyramid':
+            part.update(in_channels=96, out_channels=64)
+        for key in HEAD_WIDTHS if not is_transformer else ():
             if part.get(key) in (256, 1024):
                 part[key] = 64
         if part.get('num_layers', 0) > 2:

@@ -4,15 +4,18 @@ import copy
 import json
 from types import SimpleNamespace
 
+import mmcv
 import numpy as np
 import torch
 from mmdet.structures import DetDataSample
 from mmengine.config import Config
+from mmengine.hub import get_config
 from mmengine.registry import init_default_scope
 from scipy.optimize import linear_sum_assignment
 
+from tokennorm.config.tree import walk
 from tokennorm.export.whole_detector import WholeDetector
-from tokennorm.export.writing import describe, to_onnx, trace
+from tokennorm.export.writing import canvas_of, describe, to_onnx, trace
 from tokennorm.inference.runtime import ExportedDetector
 from tokennorm.registry import MODELS
 
@@ -51,12 +54,66 @@ def config(kind='retinanet', backbone=PVT, channels=(8,), strides=(4, 8)):
     return cfg
 
 
+DIMS = {256: 16, 128: 8, 2048: 16, 1024: 16, 80: 3}  # channels of mmdet's configs, classes, and those of tests
+MMDET = {  # mmdet's config, and what makes it small
+    'RTMDet': ('rtmdet/rtmdet_tiny_8xb32-300e_coco', dict(neck=[32, 64, 128], head=16)),
+    'YOLOX': ('yolox/yolox_tiny_8xb8-300e_coco', dict(neck=[32, 64, 128], head=16)),
+    'RTMDet-Ins': ('rtmdet/rtmdet-ins_tiny_8xb32-300e_coco', dict(neck=[32, 64, 128], head=16)),
+    'Cascade R-CNN': ('cascade_rcnn/cascade-rcnn_r50_fpn_1x_coco', {}),
+    'Cascade Mask R-CNN': ('cascade_rcnn/cascade-mask-rcnn_r50_fpn_1x_coco', {}),
+    'DINO': ('dino/dino-4scale_r50_8xb2-12e_coco', {}),
+    'Deformable DETR': ('deformable_detr/deformable-detr_r50_16xb2-50e_coco', {}),
+    'DETR': ('detr/detr_r50_8xb2-150e_coco', {}),
+    'SSDlite': ('ssd/ssdlite_mobilenetv2-scratch_8xb24-600e_coco', {}),
+}
+
+
+def mmdet_config(name, side=128):
+    """A detector of mmdet, small enough for tests, with the test pipeline of its config for images of this side."""
+    path, small = MMDET[name]
+    cfg = get_config(f'mmdet::{path}.py')
+    model = cfg.model
+    for _, part in walk(model):
+        part.pop('init_cfg', None)
+    if small:
+        model.backbone.update(widen_factor=0.125, deepen_factor=0.167)
+        model.neck.update(in_channels=small['neck'], out_channels=small['head'])
+        model.bbox_head.update(in_channels=small['head'], feat_channels=small['head'], num_classes=3, stacked_convs=1)
+    elif name == 'SSDlite':
+        model.bbox_head.num_classes = 3
+    else:
+        levels = len(model.neck.in_channels)
+        arch = {key: value * levels for key, value in PVT['arch'].items()}
+        model.backbone = PVT | dict(arch=arch | dict(sr_ratios=(4, 2, 1, 1)[:levels]))
+        for _, part in walk(model):
+            for key, value in part.items():
+                if isinstance(value, int) and not isinstance(value, bool) and key != 'temperature':
+                    part[key] = DIMS.get(value, value)
+        model.neck.in_channels = [8] * levels
+    if 'encoder' in model:
+        model.num_queries, model.encoder.num_layers, model.decoder.num_layers = 20, 1, 2
+        model.test_cfg.max_per_img = 20
+        model.bbox_head.embed_dims = 16
+        if model.neck.norm_cfg:
+            model.neck.norm_cfg.num_groups = 4
+    if 'rpn_head' in model:
+        model.test_cfg.rpn.update(max_per_img=50)
+    for step in cfg.test_dataloader.dataset.pipeline:
+        if step.type in ('Resize', 'Pad'):
+            step.update({key: (side, side) for key in ('scale', 'size') if key in step})
+    return cfg
+
+
 def build(cfg):
     """A detector whose random weights find objects of every class with distinct scores."""
     init_default_scope('mmdet')
     model = MODELS.build(cfg.model).eval()
     heads = [model.bbox_head] if hasattr(model, 'bbox_head') else [model.rpn_head, model.roi_head]
+    if hasattr(model, 'decoder'):
+        model.init_weights()
     with torch.no_grad():
+        if not model.data_preprocessor._enable_normalize:
+            next(model.backbone.parameters()).div_(100)
         for name, p in [pair for head in heads for pair in head.named_parameters()]:
             if name.endswith('weight') and 'norm' not in name:
                 gain = 0.9 if 'mask_head' in name else 1.5 if '_cls.' in name else 0.6
@@ -68,7 +125,7 @@ def build(cfg):
 
 def in_pytorch(cfg, model):
     """The runtime with the traced module itself in place of a file."""
-    whole = WholeDetector(model)
+    whole = WholeDetector(model, canvas=canvas_of(cfg))
 
     def run(inputs):
         with torch.no_grad():
@@ -84,15 +141,22 @@ def in_pytorch(cfg, model):
 
 def write(cfg, model, path, half=False, dynamic=True, alone=False):
     """Writes an ONNX file; without `dynamic` for batches of the size that is traced, with `alone` for one image."""
-    detector = WholeDetector(model, half, alone)
+    detector = WholeDetector(model, half, alone, canvas_of(cfg))
     metadata = describe(detector, cfg, dict(classes=CLASSES), 'tiny.py', 'CC0')
     path.write_bytes(to_onnx(trace(detector, dynamic), detector, metadata))
     return path
 
 
-def predict_with_mmdet(model, images):
-    """mmdet's own predictions for images (H, W, 3), uint8 BGR, without resizing, in one batch."""
-    metas = [dict(img_shape=i.shape[:2], ori_shape=i.shape[:2], scale_factor=(1.0, 1.0)) for i in images]
+def predict_with_mmdet(model, images, canvas=None):
+    """mmdet's own predictions for images (H, W, 3), uint8 BGR, without resizing, in one batch, each on a canvas."""
+    shapes = [image.shape[:2] for image in images]
+    if canvas is not None:
+        height, width, value = canvas
+        images = [mmcv.impad(image, shape=(height, width), pad_val=tuple(value)) for image in images]
+    metas = [
+        dict(img_shape=i.shape[:2], ori_shape=shape, scale_factor=(1.0, 1.0))
+        for i, shape in zip(images, shapes, strict=True)
+    ]
     samples = [DetDataSample(metainfo=meta) for meta in metas]
     inputs = [torch.from_numpy(np.ascontiguousarray(i.transpose(2, 0, 1))) for i in images]
     with torch.no_grad():

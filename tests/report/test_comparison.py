@@ -87,6 +87,14 @@ def test_a_comparison_replaces_no_other(runs, tmp_path, monkeypatch, capsys):
     assert 'layer_norm compared with dtn' in (tmp_path / 'compare-2.html').read_text()
 
 
+@pytest.mark.parametrize(('out', 'page'), [('new/it', 'new/it/compare.html'), ('new/a.html', 'new/a.html')])
+def test_the_output_is_a_folder_or_a_page(out, page, runs, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    main([*map(str, runs), '--out', out])
+    assert f'The comparison is in {page}\n' in capsys.readouterr().out
+    assert 'dtn compared with layer_norm' in (tmp_path / page).read_text()
+
+
 def test_two_times_the_same_run_differs_by_nothing(runs, tmp_path):
     run = read_run(runs[0])
     (result,) = compare(run, run, tmp_path / 'a.html', resamples=20).values()

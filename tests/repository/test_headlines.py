@@ -12,9 +12,9 @@ def test_the_table_of_what_to_expect_is_that_of_the_kept_runs():
 
 
 @pytest.mark.parametrize(('data', 'step'), [('nuclei150_boxes', 'headline_256'), ('raccoon', 'headline')])
-def test_headlines_are_of_this_minor_version_or_the_one_before(data, step):
+def test_headlines_are_of_this_minor_version(data, step):
     now = Version(__version__)
     for run in default_runs(read(), data, 12):
         measured = Version(run['version'])
         command = f'python projects/experiments/cpu_default/run.py {step} {data}'
-        assert (measured.major, measured.minor) >= (now.major, now.minor - 1), f'of {measured}: {command}, then --pages'
+        assert (measured.major, measured.minor) >= (now.major, now.minor), f'of {measured}: {command}, then --pages'

@@ -6,8 +6,11 @@ a terminal. The package prints with `say`; ruff's rule T201 keeps it from printi
 
 import logging
 import os
+import re
 import sys
+import unicodedata
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -28,6 +31,24 @@ def say(*values: Any, end: str = '\n', file: Any = None) -> None:
     `end` is printed as it is. By default the file is the standard output.
     """
     print(visible(' '.join(map(str, values))), end=end, file=file, flush=True)
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Returns rows, of which the first is the header, as lines with aligned columns, those of numbers at the right."""
+    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    right = [all(re.fullmatch(r'[-+\d.,%/ ]*', cell) for cell in column[1:]) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        gaps = [' ' * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
+        cells = (gap + cell if is_number else cell + gap for cell, gap, is_number in zip(row, gaps, right, strict=True))
+        lines.append('  '.join(cells).rstrip())
+    return '\n'.join(lines)
+
+
+def _width(text: str) -> int:
+    """The columns of a terminal that a text takes: two for each Chinese, Japanese or Korean character."""
+    shown = (one for one in visible(text) if not unicodedata.combining(one))
+    return sum(1 + (unicodedata.east_asian_width(one) in 'WF') for one in shown)
 
 
 def over_last_line(text: str) -> None:

@@ -19,7 +19,7 @@ FORKS = {
     'mmpretrain': 'onedl-mmpretrain',
 }
 PACKAGES = ('torch', 'torchvision', *FORKS, 'timm', 'einops')  # their names in an import
-OPTIONAL = ('hotcoco', 'jinja2', 'onnx', 'onnxruntime', 'onnxscript', 'openvino', 'supervision', 'trackers')
+OPTIONAL = ('hotcoco', 'jinja2', 'onnx', 'onnxruntime', 'onnxscript', 'openvino', 'shtab', 'supervision', 'trackers')
 MAKE_ENV = 'make env' if sys.prefix == sys.base_prefix else f'make env VENV={shlex.quote(sys.prefix)}'
 
 

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, add_training_options
-from tokennorm.cli.command import Parser, add_json, arguments_of, command, positive_integer, show
+from tokennorm.cli.command import Parser, add_json, call, command, positive_integer, show
 from tokennorm.commands.audit import audit
 from tokennorm.commands.test import SPLITS
 
 
-@command
-def main(argv: list[str]) -> None:
+def build_parser() -> Parser:
     parser = Parser(__doc__)
     add_detector_arguments(parser)
     add_options_argument(parser)
@@ -41,5 +40,10 @@ def main(argv: list[str]) -> None:
         help='images to write, those with the most suspicious annotations; default: %(default)s',
     )
     add_json(parser)
-    args = parser.parse_args(argv)
-    show(audit(**arguments_of(audit, args)), args)
+    return parser
+
+
+@command
+def main(argv: list[str]) -> None:
+    args = build_parser().parse_args(argv)
+    show(call(audit, args), args)

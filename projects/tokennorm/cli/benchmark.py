@@ -10,11 +10,11 @@ examples:
 import argparse
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, add_training_options, take_back
-from tokennorm.cli.command import Parser, add_json, arguments_of, command, show
+from tokennorm.cli.command import Parser, add_json, call, command, show
 from tokennorm.commands.benchmark import SPLITS, benchmark
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+def build_parser() -> Parser:
     parser = Parser(__doc__)
     add_detector_arguments(parser)
     parser.add_argument('files', nargs='+', metavar='FILE', help='.onnx and .xml files of `tokennorm export`')
@@ -23,7 +23,11 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     add_options_argument(parser)
     add_training_options(parser, ('allow', 'strict'))
     add_json(parser)
-    args = parser.parse_args(argv)
+    return parser
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    args = build_parser().parse_args(argv)
     take_back(args, following='files')
     return args
 
@@ -31,4 +35,4 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 @command
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
-    show(benchmark(**arguments_of(benchmark, args)), args)
+    show(call(benchmark, args), args)

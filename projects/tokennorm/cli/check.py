@@ -9,12 +9,11 @@ examples:
 from pathlib import Path
 
 from tokennorm.cli.arguments import add_training_options, add_work_dir
-from tokennorm.cli.command import Parser, add_json, arguments_of, command, show
+from tokennorm.cli.command import Parser, add_json, call, command, show
 from tokennorm.commands.check import check
 
 
-@command
-def main(argv: list[str]) -> None:
+def build_parser() -> Parser:
     parser = Parser(__doc__)
     parser.add_argument('data', help='folder, or the data.yaml of a YOLO dataset; or a config')
     out = Path('work_dirs/check_dataset')
@@ -25,8 +24,13 @@ def main(argv: list[str]) -> None:
     parser.add_argument('--masks', action='store_true', help='also report what would break training on masks')
     add_training_options(parser, ('allow', 'strict'))
     add_json(parser)
-    args = parser.parse_args(argv)
-    result = check(**arguments_of(check, args))
+    return parser
+
+
+@command
+def main(argv: list[str]) -> None:
+    args = build_parser().parse_args(argv)
+    result = call(check, args)
     show(result, args)
     if not result.ok:
         count = sum(one.severity == 'error' for one in result.findings)

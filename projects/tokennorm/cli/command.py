@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext, redirect_stdout, suppress
 from functools import wraps
-from inspect import signature
+from inspect import signature, unwrap
 from typing import Any, NoReturn
 
 from tokennorm.base.console import prepare_streams, say, visible
@@ -69,6 +69,8 @@ class Parser(argparse.ArgumentParser):
                 self.error(f'an empty argument{before and f" after {before}"}; is a variable of the shell not set?')
             key, _, value = word.partition('=')
             name = self._option(f'--{key.replace("_", "-")}') if value and option != '--cfg-options' else ''
+            if name and value not in (choices := self._option_string_actions[name].choices or [value]):
+                self.error(f'{word}: options begin with --, and {name} is one of {", ".join(choices)}')
             if name:
                 self.error(f'{word}: options begin with --: {name} {value}')
         return super().parse_args(words, namespace)
@@ -109,9 +111,9 @@ def print_json(value: Any) -> None:
     say(as_json(value, indent=2, default=str), file=sys.__stdout__)
 
 
-def arguments_of(function: Callable, args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the arguments of a command's function."""
-    return {name: getattr(args, name) for name in signature(function).parameters}
+def call(function: Callable, args: argparse.Namespace) -> Any:
+    """Calls a command's function with its arguments; errors name the options of the command."""
+    return unwrap(function)(**{name: getattr(args, name) for name in signature(function).parameters})
 
 
 def show(result: Result, args: argparse.Namespace) -> None:

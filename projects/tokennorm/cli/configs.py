@@ -10,7 +10,7 @@ examples:
 
 from fnmatch import fnmatch
 
-from tokennorm.base.console import say
+from tokennorm.base.console import say, table
 from tokennorm.base.messages import did_you_mean
 from tokennorm.base.published import published_detector
 from tokennorm.cli.command import Parser, add_json, command, print_json
@@ -20,19 +20,23 @@ HEADER = ('config', 'norm', 'stem', 'params (M)', 'FLOPs (G)', 'AP: paper', 'AP:
 _NORMS = {'efficientnet': 'BatchNorm', '-dtn': 'DTN', '-local': 'LocalLayerNorm'}  # by parts of names
 
 
-@command
-def main(argv: list[str]) -> None:
+def build_parser() -> Parser:
     parser = Parser(__doc__)
     parser.add_argument('pattern', nargs='?', default='*', help='such as swin, pvt-t or "mask-rcnn_*-dtn_*"')
     add_json(parser)
-    args = parser.parse_args(argv)
+    return parser
+
+
+@command
+def main(argv: list[str]) -> None:
+    args = build_parser().parse_args(argv)
     rows = config_rows(args.pattern)
     if not rows:
         names = sorted({word for path in config_files() for word in path.stem.split('_')})
         raise SystemExit(f'error: no config matches {args.pattern!r}{did_you_mean(args.pattern, names)}')
     if args.json:
         print_json([dict(zip(HEADER, row, strict=True)) for row in rows])
-    say(aligned([HEADER, *rows]))
+    say(table([HEADER, *rows]))
     say('\nAP: box, or box / mask, as the authors state; of classifiers top-1 accuracy. Nothing was measured here.')
 
 
@@ -58,9 +62,3 @@ def config_rows(pattern: str) -> list[tuple[str, ...]]:
         texts = ['-' if value is None else f'{value / unit:.1f}' for value, unit in costs] + texts
         rows.append((name, norm, 'DPN' if '-dpn' in name else 'plain', *texts))
     return rows
-
-
-def aligned(rows: list[tuple[str, ...]]) -> str:
-    """Returns rows as lines whose columns have equal widths."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return '\n'.join('  '.join(map(str.ljust, row, widths)).rstrip() for row in rows)

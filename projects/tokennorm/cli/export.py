@@ -7,15 +7,14 @@ examples:
   tokennorm export CONFIG CHECKPOINT detector.pt2
 """
 
-import argparse
 from pathlib import Path
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, add_training_options
-from tokennorm.cli.command import Parser, add_json, arguments_of, command, show
+from tokennorm.cli.command import Parser, add_json, call, command, show
 from tokennorm.commands.export import export
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+def build_parser() -> Parser:
     parser = Parser(__doc__)
     add_detector_arguments(parser)
     parser.add_argument('out', type=Path, metavar='OUT', help='output file; must end in .onnx, .pt2 or .xml')
@@ -62,10 +61,10 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     add_training_options(parser, ('allow', 'strict'))
     add_options_argument(parser)
     add_json(parser)
-    return parser.parse_args(argv)
+    return parser
 
 
 @command
 def main(argv: list[str]) -> None:
-    args = parse_args(argv)
-    show(export(**arguments_of(export, args)), args)
+    args = build_parser().parse_args(argv)
+    show(call(export, args), args)

@@ -4,7 +4,7 @@ import sys
 from importlib import import_module
 
 from tokennorm.base.console import say
-from tokennorm.base.messages import did_you_mean
+from tokennorm.base.messages import UserError, did_you_mean
 from tokennorm.cli.command import command
 from tokennorm.version import __version__
 
@@ -32,6 +32,8 @@ def main(argv: list[str] | None = None) -> None:
     name = words[0] if words else '--help'
     if name in ('-h', '--help', '--version'):
         _print_help(words)
+    elif name == '--completion':
+        _print_completion(words[1:])
     elif name in COMMANDS:
         sys.argv[0] = f'tokennorm {name}'  # the name of the program in --help and in usage errors
         _import([name])
@@ -45,6 +47,15 @@ def main(argv: list[str] | None = None) -> None:
 def _import(argv: list[str]) -> None:
     """Imports a subcommand, which takes seconds in which the user may press Ctrl+C."""
     import_module(f'tokennorm.cli.{argv[0]}')
+
+
+@command
+def _print_completion(argv: list[str]) -> None:
+    from tokennorm.cli.completion import completion
+
+    if argv not in (['bash'], ['zsh'], ['fish']):
+        raise UserError(f'--completion {" ".join(argv)}: expected bash, zsh or fish')
+    say(completion(argv[0], COMMANDS))
 
 
 @command
@@ -63,4 +74,5 @@ subcommands (`tokennorm SUBCOMMAND --help` lists the arguments):
 
 examples:
   tokennorm train --data DIR --out WORK_DIR
-  tokennorm predict WORK_DIR IMAGES""")
+  tokennorm predict WORK_DIR IMAGES
+  tokennorm --completion bash    # or zsh, fish: completes words of these commands; needs the package shtab""")

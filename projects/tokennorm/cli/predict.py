@@ -25,11 +25,11 @@ from tokennorm.cli.arguments import (
     add_work_dir,
     take_back,
 )
-from tokennorm.cli.command import INTERRUPTED, Parser, add_json, arguments_of, command, show
+from tokennorm.cli.command import INTERRUPTED, Parser, add_json, call, command, show
 from tokennorm.commands.predict import predict
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+def build_parser() -> Parser:
     parser = Parser(__doc__)
     add_detector_arguments(parser, exported=True)
     parser.add_argument(
@@ -81,7 +81,11 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     add_training_options(parser, ('allow', 'strict'))
     add_options_argument(parser)
     add_json(parser)
-    args = parser.parse_args(argv)
+    return parser
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    args = build_parser().parse_args(argv)
     take_back(args, following='path')
     return args
 
@@ -91,7 +95,7 @@ def main(argv: list[str]) -> None:
     args = parse_args(argv)
     fast_imports.defers = True
     with _sigterm_interrupts():
-        result = predict(**arguments_of(predict, args))
+        result = call(predict, args)
     show(result, args)
     if result.problems:
         line = f'error: {"; ".join(result.problems)}'

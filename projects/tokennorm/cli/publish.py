@@ -9,16 +9,20 @@ examples:
 
 from pathlib import Path
 
-from tokennorm.cli.command import Parser, add_json, arguments_of, command, show
+from tokennorm.cli.command import Parser, add_json, call, command, show
 from tokennorm.commands.publish import publish
 
 
-@command
-def main(argv: list[str]) -> None:
+def build_parser() -> Parser:
     parser = Parser(__doc__)
     parser.add_argument('source', help='checkpoint, or work directory of a training run: its best checkpoint')
     parser.add_argument('out', type=Path, help='.pth or .safetensors; the hash is added to its name')
     parser.add_argument('--license', default='', help='license of the weights, for the model card')
     add_json(parser)
-    args = parser.parse_args(argv)
-    show(publish(**arguments_of(publish, args)), args)
+    return parser
+
+
+@command
+def main(argv: list[str]) -> None:
+    args = build_parser().parse_args(argv)
+    show(call(publish, args), args)

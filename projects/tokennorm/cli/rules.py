@@ -16,12 +16,16 @@ from tokennorm.findings import RULES, Rule, rules_about
 GROUPS = {'Data': ('data', 'masks'), 'Configs and checkpoints': ('config', 'checkpoint')}
 
 
-@command
-def main(argv: list[str]) -> None:
+def build_parser() -> Parser:
     parser = Parser(__doc__)
     parser.add_argument('code', nargs='?', metavar='CODE', help='the rule to explain')
     add_json(parser)
-    args = parser.parse_args(argv)
+    return parser
+
+
+@command
+def main(argv: list[str]) -> None:
+    args = build_parser().parse_args(argv)
     if args.code not in (None, *RULES):
         raise UserError(f'there is no rule {args.code!r}{did_you_mean(args.code, RULES)}; `tokennorm rules` lists them')
     chosen = [RULES[args.code]] if args.code else [rule for topics in GROUPS.values() for rule in rules_about(*topics)]

@@ -8,12 +8,11 @@ examples:
 """
 
 from tokennorm.cli.arguments import add_training_options
-from tokennorm.cli.command import Parser, add_json, arguments_of, command, show
+from tokennorm.cli.command import Parser, add_json, call, command, show
 from tokennorm.commands.split import split
 
 
-@command
-def main(argv: list[str]) -> None:
+def build_parser() -> Parser:
     parser = Parser(__doc__)
     parser.add_argument('data', help='COCO annotation file of all images, or a YOLO or Pascal VOC folder')
     fraction = 'images for validation; default: %(default)s'
@@ -23,5 +22,10 @@ def main(argv: list[str]) -> None:
     parser.add_argument('--group', metavar='PATTERN', help=group)
     add_training_options(parser, ('allow', 'strict'))
     add_json(parser)
-    args = parser.parse_args(argv)
-    show(split(**arguments_of(split, args)), args)
+    return parser
+
+
+@command
+def main(argv: list[str]) -> None:
+    args = build_parser().parse_args(argv)
+    show(call(split, args), args)

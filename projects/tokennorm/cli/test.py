@@ -11,11 +11,11 @@ import argparse
 from pathlib import Path
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, add_training_options
-from tokennorm.cli.command import Parser, add_json, arguments_of, command, show
+from tokennorm.cli.command import Parser, add_json, call, command, show
 from tokennorm.commands.test import SPLITS, test
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+def build_parser() -> Parser:
     parser = Parser(__doc__)
     add_detector_arguments(parser)
     add_options_argument(parser)
@@ -35,7 +35,11 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     )
     data.add_argument('--split', choices=SPLITS, help='split to evaluate; default: test, or val of --data without one')
     add_json(parser)
-    args = parser.parse_args(argv)
+    return parser
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    args = build_parser().parse_args(argv)
     if args.out is not None and args.out.suffix in ('.pkl', '.pickle'):  # as mmdet's tools have it
         args.out, args.predictions = None, args.predictions or args.out
     args.out = args.out or args.work_dir
@@ -45,4 +49,4 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 @command
 def main(argv: list[str]) -> None:
     args = parse_args(argv)
-    show(test(**arguments_of(test, args)), args)
+    show(call(test, args), args)

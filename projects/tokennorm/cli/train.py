@@ -17,19 +17,19 @@ from tokennorm.commands.train import train_with
 from tokennorm.plan.options import TrainOptions
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+def build_parser() -> Parser:
     parser = Parser(__doc__)
     groups = add_training_options(parser)
     add_work_dir(parser)
     add_options_argument(parser)
     groups['hardware'].add_argument('--gpus', type=int, metavar='N', help='train on N GPUs of this machine')
     add_json(parser)
-    return parser.parse_args(argv)
+    return parser
 
 
 @command
 def main(argv: list[str]) -> None:
-    args = parse_args(argv)
+    args = build_parser().parse_args(argv)
     options = TrainOptions(**{option.name: getattr(args, option.name) for option in fields(TrainOptions)})
     if args.gpus is not None and options.launcher == 'none':  # the ranks have a launcher
         train_in_ranks(args, argv)

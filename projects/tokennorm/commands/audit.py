@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.base.files import make_output_dir
-from tokennorm.base.messages import UserError
+from tokennorm.base.messages import UserError, in_python
 from tokennorm.base.ranks import print_once
 from tokennorm.commands.checks import check_at_least_one, check_choice, codes_of, path_of
 from tokennorm.commands.opening import name_detector
@@ -32,6 +32,7 @@ class AuditResult(Result):
         return dict(suspects=Counter(one['kind'] for one in self.suspects), images=self.images, out=str(self.out))
 
 
+@in_python
 def audit(
     detector: Any,
     checkpoint: str | Path | None = None,

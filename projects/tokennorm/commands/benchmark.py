@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokennorm.base.console import say
-from tokennorm.base.messages import UserError, user_errors
+from tokennorm.base.console import say, table
+from tokennorm.base.messages import UserError, in_python
 from tokennorm.commands.checks import check_choice, codes_of, path_of, paths_of
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.opening import EXPORTED, name_detector
@@ -34,6 +34,7 @@ class BenchmarkResult(Result):
     images: int
 
 
+@in_python
 def benchmark(
     detector: Any,
     files: str | Path | Sequence[str | Path],
@@ -68,10 +69,10 @@ def benchmark(
     import_openmmlab()
     from tokennorm.datasets.discovery import find_splits
     from tokennorm.export.measure import measure
-    from tokennorm.inference.runtime import ExportedDetector, ImageError, ModelFileError
+    from tokennorm.inference.runtime import ExportedDetector
     from tokennorm.inference.torch_detector import TorchDetector
 
-    with judging(Findings(allow, strict)) as found, user_errors(ImageError, ModelFileError):
+    with judging(Findings(allow, strict)) as found:
         images = find_splits(data, (split,), where='--data')[split]
         opened = [ExportedDetector(name) for name in names]
         trained = TorchDetector(named.config, named.checkpoint, 'cpu', named.cfg_options)
@@ -97,11 +98,6 @@ def _bytes_of(name: str) -> int:
 
 
 def _table(rows: Sequence[Benchmarked]) -> list[str]:
-    width = max(len(row.name) for row in rows)
-    heads = [*(f'{kind} AP' for kind in rows[0].aps), 'ms per image', 'MiB']
-    lines = [f'{"":{width}}  ' + '  '.join(heads)]
-    for row in rows:
-        cells = [*(f'{100 * ap:.1f}' for ap in row.aps.values()), f'{row.milliseconds:.1f}', f'{row.mebibytes:.1f}']
-        cells = [f'{cell:>{len(head)}}' for cell, head in zip(cells, heads, strict=True)]
-        lines.append(f'{row.name:{width}}  ' + '  '.join(cells))
-    return lines
+    heads = ['', *(f'{kind} AP' for kind in rows[0].aps), 'ms per image', 'MiB']
+    values = [[*(100 * ap for ap in row.aps.values()), row.milliseconds, row.mebibytes] for row in rows]
+    return [table([heads, *([row.name, *(f'{one:.1f}' for one in of)] for row, of in zip(rows, values, strict=True))])]

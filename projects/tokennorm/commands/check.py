@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tokennorm.base.messages import in_python
 from tokennorm.commands.checks import check_at_least_one, codes_of, path_of
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.result import Result
@@ -32,6 +33,7 @@ class CheckResult(Result):
         return not any(one.severity == 'error' for one in self.findings)
 
 
+@in_python
 def check(
     data: str | Path,
     *,

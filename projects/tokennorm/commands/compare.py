@@ -6,6 +6,7 @@ from itertools import count
 from pathlib import Path
 
 from tokennorm.base.files import check_output_file
+from tokennorm.base.messages import in_python
 from tokennorm.commands.checks import optional_path, path_of
 from tokennorm.commands.result import Result
 
@@ -32,17 +33,22 @@ class ComparisonResult(Result):
     results: Mapping[str, Compared]  #: by 'bbox' and 'segm'
 
 
+@in_python
 def compare(first: str | Path, second: str | Path, *, out: str | Path | None = None) -> ComparisonResult:
     """Compares two training runs on one page.
 
     Args:
         first: Work directory of the baseline, with a report of training or of `tokennorm.test(..., report=True)`.
         second: Work directory of the run to compare with it.
-        out: The page; None is compare.html, or compare-2.html if that exists.
+        out: Folder for compare.html, or the page itself, FILE.html; None is the working directory, where the page is
+            compare-2.html if there is one already.
     """
     first, second, out = path_of('first', first), path_of('second', second), optional_path('--out', out)
     names = (Path(f'compare-{i}.html' if i > 1 else 'compare.html') for i in count(1))
-    out = out or next(path for path in names if not path.exists())
+    if out is None:
+        out = next(path for path in names if not path.exists())
+    elif out.suffix != '.html' or out.is_dir():
+        out = out / 'compare.html'
     check_output_file(out)
     from tokennorm.report.comparison import compare as write_comparison
     from tokennorm.report.comparison import names_of, read_run, same_data

@@ -8,7 +8,7 @@ from typing import Any
 
 from tokennorm.base.console import say
 from tokennorm.base.files import check_output_file
-from tokennorm.base.messages import UserError, shorten, user_errors
+from tokennorm.base.messages import UserError, in_python, shorten, user_errors
 from tokennorm.commands.checks import check_choice, codes_of, optional_path, path_of
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.opening import name_detector
@@ -32,6 +32,7 @@ class ExportResult(Result):
     pytorch_ap: Mapping[str, float] | None  #: of PyTorch on the same images
 
 
+@in_python
 def export(
     detector: Any,
     out: str | Path,
@@ -95,8 +96,8 @@ def export(
     from tokennorm.datasets.image_files import list_images
     from tokennorm.engine.rules import Built, judge
     from tokennorm.export.whole_detector import WholeDetector
-    from tokennorm.export.writing import check_packages, describe, export_detector
-    from tokennorm.inference.runtime import ImageError, ThresholdError
+    from tokennorm.export.writing import canvas_of, check_packages, describe, export_detector
+    from tokennorm.inference.runtime import ImageError
     from tokennorm.inference.torch_detector import TorchDetector
     from tokennorm.report.card import Card, report_of, write_card
 
@@ -108,20 +109,23 @@ def export(
             raise UserError(f'--calibrate: {calibrate} has no images; name a folder with some, .jpg or .png')
         check_packages(out.suffix, int8)
         trained = TorchDetector(named.config, named.checkpoint, 'cpu', named.cfg_options)
-        judge('export', Built(trained.cfg, model=trained.model, batch_size=batch_size))
+        whole = WholeDetector(trained.model, fp16, alone=batch_size == 1, canvas=canvas_of(trained.cfg))
+        if whole.by_mmdet and out.suffix == '.pt2':
+            raise UserError(f'OUT {out}: this detector takes one image at a time, in an .onnx or .xml file only')
+        judge('export', Built(trained.cfg, model=trained.model, batch_size=1 if whole.alone else None))
         found.show()
         found.stop()
     say(f'Checkpoint: {trained.description}')
     if getattr(detector, 'tta', False):
         say('The file has no test-time augmentation, with which this Detector was opened')
-    whole = WholeDetector(trained.model, fp16, alone=batch_size == 1)
+    if whole.by_mmdet:
+        say('The file takes one image at a time, as mmdet finds the objects of each image on its own')
     meta, config = trained.model.dataset_meta, Path(named.config).name
     lowest = None
-    with user_errors(ThresholdError):
-        if thresholds is not None or trained.recommended is not None:
-            lowest = trained.thresholds('best' if thresholds is None else thresholds).tolist()
+    if thresholds is not None or trained.recommended is not None:
+        lowest = trained.thresholds('best' if thresholds is None else thresholds).tolist()
     metadata = describe(whole, trained.cfg, meta, config, license, lowest)
-    say(f'Writing {out}, which takes a minute or more')
+    say(f'Writing {out}')
     with user_errors(ImageError, where='--calibrate: '):
         export_detector(whole, metadata, out, list_images(calibrate) if calibrate is not None else ())
     files = [out, out.with_suffix('.bin')] if out.suffix == '.xml' else [out]

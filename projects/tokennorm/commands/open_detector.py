@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from tokennorm.base.environment import import_mmdet
-from tokennorm.base.messages import UserError, user_errors
+from tokennorm.base.messages import UserError
 from tokennorm.commands.checks import check_mapping, path_of
 from tokennorm.commands.export import ExportResult, export
 from tokennorm.commands.test import EvaluationResult, test
-from tokennorm.inference.runtime import BaseDetector, Detections, ExportedDetector, ModelFileError
+from tokennorm.inference.runtime import BaseDetector, Detections, ExportedDetector
 
 
 class Detector(BaseDetector):
@@ -70,8 +70,7 @@ class Detector(BaseDetector):
                     f'{detector}: an exported file takes no checkpoint, device, options or tta; for another device '
                     'give tokennorm.inference.runtime.ExportedDetector the providers of onnxruntime'
                 )
-            with user_errors(ModelFileError):
-                self.backend: Any = ExportedDetector(detector)
+            self.backend: Any = ExportedDetector(detector)
         else:
             import_mmdet()
             from tokennorm.inference.torch_detector import TorchDetector

@@ -9,7 +9,7 @@ from typing import Any
 from tokennorm.base.console import say
 from tokennorm.base.cores import container_cores
 from tokennorm.base.files import make_output_dir
-from tokennorm.base.messages import IncompleteWarning, UserError, shorten, user_errors
+from tokennorm.base.messages import IncompleteWarning, UserError, in_python, shorten
 from tokennorm.commands.checks import check_at_least_one, check_fraction, check_mapping, codes_of, path_of, texts_of
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.opening import is_exported, name_detector
@@ -32,6 +32,7 @@ class PredictionResult(Result):
     problems: Sequence[str]  #: lines about the last three; the command ends with an error if there are any
 
 
+@in_python
 def predict(
     detector: Any,
     path: str | Path | int | Sequence[str | Path],
@@ -115,7 +116,6 @@ def predict(
     from tokennorm.inference.input_images import check_sources, is_video, open_sources
     from tokennorm.inference.prediction import OF_PREDICT, Options, Predictor, uneven_times
     from tokennorm.inference.prediction import predict as predict_all
-    from tokennorm.inference.runtime import ModelFileError, ThresholdError
 
     check_sources(sources)
     if (track or every != 1) and not is_video(sources[0]):
@@ -135,7 +135,7 @@ def predict(
         crops=save_crops,
         txt=save_txt,
     )
-    with silent_opencv(), user_errors(ModelFileError, ThresholdError), judging(Findings(allow, strict)) as found:
+    with silent_opencv(), judging(Findings(allow, strict)) as found:
         opened = detector if is_open else _open(detector, named, device, tta)
         found.show()
         found.stop()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokennorm.base.messages import UserError
+from tokennorm.base.messages import UserError, in_python
 from tokennorm.commands.checks import path_of
 from tokennorm.commands.result import Result
 
@@ -24,6 +24,7 @@ class PublishResult(Result):
     left_out: Sequence[str]  #: parts of the checkpoint that were left out
 
 
+@in_python
 def publish(source: Any, out: str | Path, *, license: str = '') -> PublishResult:
     """Makes a training run's checkpoint small and safe to share: weights, classes and config, without the optimizer.
 

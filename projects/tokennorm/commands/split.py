@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
 
-from tokennorm.base.messages import UserError, user_errors
+from tokennorm.base.messages import UserError, in_python, user_errors
 from tokennorm.commands.checks import codes_of, path_of
 from tokennorm.commands.result import Result
 from tokennorm.findings import Findings, judging
@@ -20,6 +20,7 @@ class SplitResult(Result):
     files: Mapping[str, Path]  #: annotation file per split
 
 
+@in_python
 def split(
     data: str | Path,
     *,

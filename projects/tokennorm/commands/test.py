@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tokennorm.base.console import table
 from tokennorm.base.files import check_output_file
-from tokennorm.base.messages import UserError
+from tokennorm.base.messages import UserError, in_python
 from tokennorm.base.ranks import is_first_process, print_once
 from tokennorm.commands.checks import check_choice, codes_of, optional_path
 from tokennorm.commands.importing import import_openmmlab
@@ -32,6 +33,7 @@ class EvaluationResult(Result):
         return super().as_dict()['metrics']
 
 
+@in_python
 def test(
     detector: Any,
     checkpoint: str | Path | None = None,
@@ -162,10 +164,11 @@ def test(
             page = work_dir / 'report.html'
             report_on(runner, 'test', page, opened.source)
         end_together(runner)
-    lines = []
+    rows = [['from 0 to 100', 'AP', 'AP50', 'AP75']]
     for name in (name for name, value in metrics.items() if name.endswith('_mAP') and value >= 0):
-        others = [f'AP{key} {100 * metrics[f"{name}_{key}"]:.1f}' for key in ('50', '75') if f'{name}_{key}' in metrics]
-        lines.append(', '.join([f'{name}, from 0 to 100: AP {100 * metrics[name]:.1f}', *others]))
+        values = (metrics.get(key, -1) for key in (name, f'{name}_50', f'{name}_75'))
+        rows.append([name, *(f'{100 * value:.1f}' if value >= 0 else '-' for value in values)])
+    lines = [table(rows)] if len(rows) > 1 else []
     if page is not None:
         lines.append(f'The report is in {page}')
     lines.append(f'Metrics and log: {work_dir / runner.timestamp}')

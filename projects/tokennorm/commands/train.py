@@ -6,7 +6,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-from tokennorm.base.messages import UserError, did_you_mean
+from tokennorm.base.messages import UserError, did_you_mean, in_python
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.result import Result
 from tokennorm.plan.options import TrainOptions
@@ -21,6 +21,7 @@ class TrainingResult(Result):
     work_dir: Path  #: directory of checkpoints, logs and the report
 
 
+@in_python
 def train(config: str | Path | None = None, data: str | Path | None = None, **options: Any) -> TrainingResult:
     """Trains a detector or a classifier, as `tokennorm train` does.
 

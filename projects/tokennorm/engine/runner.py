@@ -178,8 +178,9 @@ def as_built(cfg: Config, training: bool) -> Config:
         find_checkpoint_to_resume(parts)
         if parts.get('load_from'):
             parts.load_from = find_checkpoint(parts.load_from)
-            if str((parts.model.get('backbone') or {}).get('type')).startswith('tokennorm.'):  # third-party
-                parts.model.backbone.init_cfg = None  # backbones keep their own loaders; here all weights are loaded
+            init_cfg = (parts.model.get('backbone') or {}).get('init_cfg')
+            if isinstance(init_cfg, Mapping) and init_cfg.get('type') == 'Pretrained':
+                parts.model.backbone.init_cfg = None  # perhaps a download; `load_from` fills the whole backbone
     return parts
 
 

@@ -54,10 +54,17 @@ def check_dense_head(head: nn.Module) -> None:
     name = type(head).__name__
     if getattr(head.loss_cls, 'custom_cls_channels', False):
         raise UnsupportedError(f'{name} with {type(head.loss_cls).__name__} cannot be exported: it has its own scores')
-    if not is_rpn and head.test_cfg.get('min_bbox_size', -1) > 0:
-        raise UnsupportedError(f'{name}: test_cfg.min_bbox_size, in pixels of the original image, cannot be exported')
+    if not is_rpn:
+        check_min_bbox_size(head)
     check_clipping(head)
     nms_threshold(head.test_cfg, name)
+
+
+def check_min_bbox_size(head: nn.Module) -> None:
+    """Checks that a head removes boxes of no area only."""
+    if head.test_cfg.get('min_bbox_size', -1) > 0:
+        name = type(head).__name__
+        raise UnsupportedError(f'{name}: test_cfg.min_bbox_size, in pixels of the original image, cannot be exported')
 
 
 def check_clipping(head: nn.Module) -> None:

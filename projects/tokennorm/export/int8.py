@@ -40,7 +40,7 @@ def quantize(path: Path, inputs: Iterator[dict[str, np.ndarray]]) -> bytes:
         def get_next(self) -> dict[str, np.ndarray] | None:
             return next(inputs, None)
 
-    with _quiet_root_logger(), tempfile.TemporaryDirectory() as folder:
+    with quiet_root_logger(), tempfile.TemporaryDirectory() as folder:
         prepared, out = Path(folder) / 'prepared.onnx', Path(folder) / 'int8.onnx'
         quant_pre_process(path, prepared, skip_symbolic_shape=True)
         graph = onnx.load(prepared).graph
@@ -67,8 +67,8 @@ def quantize(path: Path, inputs: Iterator[dict[str, np.ndarray]]) -> bytes:
 
 
 @contextmanager
-def _quiet_root_logger() -> Iterator[None]:
-    """onnxruntime advises by it what is done here, and gives it a handler."""
+def quiet_root_logger() -> Iterator[None]:
+    """Advice of onnxruntime and onnxscript about what is done here is dropped; onnxruntime also adds a handler."""
     root = logging.getLogger()
     with alone():
         level, handlers = root.level, [*root.handlers]

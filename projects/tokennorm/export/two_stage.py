@@ -25,20 +25,28 @@ def check_roi_head(roi_head: nn.Module) -> None:
         roi_head, StandardRoIHead, 'predict', 'predict_bbox', 'predict_mask', '_bbox_forward', '_mask_forward'
     )
     check_methods(roi_head.bbox_head, BBoxHead, '_predict_by_feat_single')
-    extractors = [roi_head.bbox_roi_extractor]
+    check_extractor(roi_head.bbox_roi_extractor)
     if roi_head.with_mask:
-        check_methods(roi_head.mask_head, FCNMaskHead, '_predict_by_feat_single')
-        extractors.append(roi_head.mask_roi_extractor)
-    for extractor in extractors:
-        check_methods(extractor, SingleRoIExtractor, 'forward')
-        for layer in extractor.roi_layers:
-            check_methods(layer, RoIAlign, 'forward')
-            if layer.pool_mode != 'avg':
-                raise UnsupportedError(f"RoIAlign with pool_mode={layer.pool_mode!r} cannot be exported, only 'avg'")
+        check_mask_head(roi_head.mask_head)
+        check_extractor(roi_head.mask_roi_extractor)
     if getattr(roi_head, 'with_shared_head', False) or not roi_head.bbox_head.with_reg:
         raise UnsupportedError('a RoI head with a shared head, or without box regression, cannot be exported')
     check_clipping(roi_head.bbox_head)
     nms_threshold(roi_head.test_cfg, type(roi_head).__name__)
+
+
+def check_extractor(extractor: nn.Module) -> None:
+    """Checks that RoIs get features as mmdet's `SingleRoIExtractor` and mmcv's `RoIAlign` compute them."""
+    check_methods(extractor, SingleRoIExtractor, 'forward')
+    for layer in extractor.roi_layers:
+        check_methods(layer, RoIAlign, 'forward')
+        if layer.pool_mode != 'avg':
+            raise UnsupportedError(f"RoIAlign with pool_mode={layer.pool_mode!r} cannot be exported, only 'avg'")
+
+
+def check_mask_head(mask_head: nn.Module) -> None:
+    """Checks that masks are those of mmdet's `FCNMaskHead`, within a box each."""
+    check_methods(mask_head, FCNMaskHead, '_predict_by_feat_single')
 
 
 def detect_boxes(roi_head: nn.Module, maps: Sequence[Tensor], proposals: Detections, sizes: Tensor) -> Detections:
@@ -76,27 +84,38 @@ def detect_masks(roi_head: nn.Module, maps: Sequence[Tensor], boxes: Tensor, lab
     The head is one that `check_roi_head` accepts, boxes are (B, N, 4), labels (B, N), -1 for an empty entry.
     """
     features = roi_features(roi_head.mask_roi_extractor, maps, boxes)
-    logits = roi_head.mask_head(features).float()  # (B * N, C, h, w)
-    if logits.shape[1] == 1:
-        chosen = logits[:, 0]
-    else:
-        index = labels.clamp(min=0).reshape(-1, 1, 1, 1).expand(-1, 1, *logits.shape[2:])
-        chosen = logits.gather(1, index)[:, 0]
-    return chosen.sigmoid().reshape(*labels.shape, *logits.shape[2:])
+    logits = of_labels(roi_head.mask_head(features).float(), labels.reshape(-1))
+    return logits.sigmoid().reshape(*labels.shape, *logits.shape[1:])
+
+
+def of_labels(masks: Tensor, labels: Tensor) -> Tensor:
+    """Picks the masks (K, C, h, w) of the labels (K,), -1 for none: (K, h, w). C = 1 is one for every class."""
+    if masks.shape[1] == 1:
+        return masks[:, 0]
+    index = labels.clamp(min=0).reshape(-1, 1, 1, 1).expand(-1, 1, *masks.shape[2:])
+    return masks.gather(1, index)[:, 0]
 
 
 def roi_features(extractor: SingleRoIExtractor, maps: Sequence[Tensor], boxes: Tensor) -> Tensor:
-    """Returns the features of boxes (B, P, 4), each from the level that fits its size: (B * P, channels, h, w).
-
-    Every level aligns every box. Boxes that belong to another level shrink to a point there, which costs next to
-    nothing, and their features are masked.
-    """
+    """Returns the features of boxes (B, P, 4): (B * P, channels, h, w)."""
     batch_size, count = boxes.shape[:2]
     images = torch.arange(batch_size, device=boxes.device, dtype=boxes.dtype)
     images = images[:, None, None].expand(-1, count, 1)
-    rois = torch.cat([images, boxes], dim=-1).reshape(-1, 5)
     maps = maps[: extractor.num_inputs]
+    return aligned_features(extractor, maps, torch.cat([images, boxes], dim=-1).reshape(-1, 5))
+
+
+def aligned_features(
+    extractor: SingleRoIExtractor, maps: Sequence[Tensor], rois: Tensor, scale: float | None = None
+) -> Tensor:
+    """Returns the features of RoIs (K, 5), each from the level that fits its size: (K, channels, h, w).
+
+    Every level aligns every box. Boxes that belong to another level shrink to a point there, which costs next to
+    nothing, and their features are masked. `scale` enlarges the boxes after their level is chosen.
+    """
     levels = extractor.map_roi_levels(rois, len(maps))
+    if scale is not None:
+        rois = extractor.roi_rescale(rois, scale)
     features = 0
     for i, (x, layer) in enumerate(zip(maps, extractor.roi_layers, strict=True)):
         here = (levels == i)[:, None]

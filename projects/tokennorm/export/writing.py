@@ -3,8 +3,10 @@
 import io
 import json
 import re
+import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,16 +14,19 @@ from typing import Any
 import torch
 from mmdet.utils import get_test_pipeline_cfg
 from mmengine.config import Config
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from torch.export import Dim, ExportedProgram
 from torch.fx.experimental import _config as symbolic_sizes  # as of torch 2.11; 2.7 has the option, too
 
+from tokennorm.base.console import say
 from tokennorm.base.files import write_atomically
 from tokennorm.base.messages import UserError
 from tokennorm.base.process import without_warnings
 from tokennorm.export.dense import UnsupportedError
-from tokennorm.export.int8 import calibration_inputs, quantize
+from tokennorm.export.int8 import calibration_inputs, quantize, quiet_root_logger
 from tokennorm.export.nms import nms_keep_in_onnx
-from tokennorm.export.whole_detector import WholeDetector
+from tokennorm.export.whole_detector import Canvas, WholeDetector
 from tokennorm.inference.runtime import FORMAT
 from tokennorm.inference.torch_detector import category_ids_of
 from tokennorm.registry import type_name
@@ -45,9 +50,12 @@ def trace(detector: WholeDetector, dynamic: bool = True, smallest_side: int = 1)
     `dynamic=False` fixes it to the size of its example, 2 images of 300 x 420 pixels, and takes a fraction of the time.
     With `detector.alone` the batch is one image.
     """
-    images = torch.rand(EXAMPLE)[: 1 if detector.alone else None] * 255
-    sizes = torch.tensor([[300, 420], [250, 330]])[: len(images)]
-    height, width = (Dim(name, min=smallest_side, max=LARGEST_SIDE) for name in ('height', 'width'))
+    most, least = detector.canvas or (LARGEST_SIDE, LARGEST_SIDE), max(detector.least_side, smallest_side)
+    # Where images are not padded to multiples, no stride divides the sides of the example.
+    sides = [min(side, 3 * of_canvas // 4) - (least > 1) for side, of_canvas in zip(EXAMPLE[2:], most, strict=True)]
+    images = torch.rand(1 if detector.alone else EXAMPLE[0], 3, *sides) * 255
+    sizes = torch.tensor([sides, [side * 4 // 5 for side in sides]])[: len(images)]
+    height, width = (Dim(name, min=least, max=side) for name, side in zip(('height', 'width'), most, strict=True))
     batch = {} if detector.alone else {0: Dim('batch', max=1024)}
     any_size = symbolic_sizes.patch(backed_size_oblivious=smallest_side == 1)
     with torch.no_grad(), without_warnings(), any_size:
@@ -59,17 +67,24 @@ def trace(detector: WholeDetector, dynamic: bool = True, smallest_side: int = 1)
                 strict=False,
                 prefer_deferred_runtime_asserts_over_guards=True,
             )
-        except AssertionError as error:  # of a backbone for one size
-            reason = str(error).partition('\n')[0]
-            raise UserError(
-                f'this detector cannot be exported for images of any size: {reason}. If its backbone is a ViT '
-                'of timm, it needs timm_args=dict(dynamic_img_size=True)'
-            ) from error
         except torch._dynamo.exc.UserError as error:  # small sides would take another way through the model
             raise UserError(
                 'this detector cannot be exported for images of any size, since small ones are computed in another '
                 'way; its data_preprocessor may need pad_size_divisor=32'
             ) from error
+        except Exception as error:
+            reason = str(error).strip().partition('\n')[0]
+            if detector.by_mmdet:
+                name = type(detector.detector).__name__
+                raise UnsupportedError(
+                    f'{name} cannot be exported: its prediction cannot be traced: {reason}'
+                ) from error
+            if isinstance(error, AssertionError):  # of a backbone for one size
+                raise UserError(
+                    f'this detector cannot be exported for images of any size: {reason}. If its backbone is a ViT '
+                    'of timm, it needs timm_args=dict(dynamic_img_size=True)'
+                ) from error
+            raise
     shape = next(n for n in program.graph.nodes if n.op == 'placeholder' and n.name == 'images').meta['val'].shape
     free = [('batch', 0)] * (not detector.alone) + [('height', 2), ('width', 3)]
     fixed = [name for name, i in free if not isinstance(shape[i], torch.SymInt)]
@@ -78,30 +93,48 @@ def trace(detector: WholeDetector, dynamic: bool = True, smallest_side: int = 1)
     return program
 
 
+@contextmanager
+def timed(step: str) -> Iterator[None]:
+    """Shows a step and its time: on a terminal while it runs, in a log a line when it begins and one with the time."""
+    columns = TextColumn('{task.description}', markup=False), TimeElapsedColumn()
+    with Progress(*columns, console=Console(file=sys.stdout)) as progress:
+        if not progress.console.is_terminal:
+            say(f'{step} ...')
+        task = progress.add_task(step, total=1)
+        yield
+        progress.advance(task)
+
+
 def export_detector(
     detector: WholeDetector, metadata: Mapping[str, str], path: Path, calibration: Sequence[Path] = ()
 ) -> None:
-    """Writes a detector to a file, in INT8 if there are image files for calibration.
+    """Writes a detector to a file, in INT8 if there are image files for calibration; shows each step and its time.
 
     Nothing is left behind if that fails.
     """
     if path.suffix == '.pt2':
         content = io.BytesIO()
-        program = trace(detector, smallest_side=detector.smallest_side)
+        with timed('Tracing the detector'):
+            program = trace(detector, smallest_side=detector.smallest_side)
         metadata = {**metadata, 'tokennorm.smallest_side': str(detector.smallest_side)}
         torch.export.save(program, content, extra_files=metadata)
         write_atomically(path, content.getvalue())
         return
-    content = to_onnx(trace(detector), detector, metadata)
+    with timed('Tracing the detector'):
+        program = trace(detector)
+    with timed('Converting it to ONNX'):
+        content = to_onnx(program, detector, metadata)
     if calibration:
         with tempfile.TemporaryDirectory() as folder:
             exact = Path(folder) / 'float32.onnx'
             exact.write_bytes(content)
-            content = quantize(exact, calibration_inputs(exact, calibration))
+            with timed('Quantizing it'):
+                content = quantize(exact, calibration_inputs(exact, calibration))
     if path.suffix == '.onnx':
         write_atomically(path, content)
     else:
-        write_openvino(content, metadata, path)
+        with timed('Converting it to OpenVINO'):
+            write_openvino(content, metadata, path)
 
 
 def check_packages(suffix: str, int8: bool = False) -> None:
@@ -115,7 +148,7 @@ def check_packages(suffix: str, int8: bool = False) -> None:
 def to_onnx(program: ExportedProgram, detector: WholeDetector, metadata: Mapping[str, str]) -> bytes:
     """Returns a traced detector as the content of an ONNX file, which cuts one image out of its canvas if it has to."""
     try:
-        with without_warnings():
+        with without_warnings(), quiet_root_logger():
             converted = torch.onnx.export(
                 program,
                 dynamo=True,
@@ -134,7 +167,7 @@ def to_onnx(program: ExportedProgram, detector: WholeDetector, metadata: Mapping
         del entry.metadata_props[:]  # stack traces, which are larger than a small model and have paths in them
     _name_dimensions(model.graph)
     if detector.alone:
-        _cut_to_image(model.graph, detector.multiple)
+        _cut_to_image(model.graph)
     model.producer_name = 'tokennorm'
     model.doc_string = json.loads(metadata['tokennorm.use'])
     for key, value in metadata.items():
@@ -156,11 +189,8 @@ def _name_dimensions(graph: Any) -> None:
                 dim.dim_param = re.sub(r'\bs\d+\b', lambda symbol: named.get(symbol[0], symbol[0]), text)
 
 
-def _cut_to_image(graph: Any, multiple: int) -> None:
-    """Adds to an ONNX graph for one image that it cuts the image out of its canvas.
-
-    Its size is rounded up to multiples, as that of an image alone; a size of 0 is the whole side.
-    """
+def _cut_to_image(graph: Any) -> None:
+    """Adds to an ONNX graph for one image that it cuts the image out of its canvas; a size of 0 is the whole side."""
     from onnx import TensorProto, helper
 
     def constant(name: str, *values: int) -> Any:
@@ -170,8 +200,6 @@ def _cut_to_image(graph: Any, multiple: int) -> None:
         [
             constant('axes', 2, 3),
             constant('zeros', 0, 0),
-            constant('multiple', multiple),
-            constant('less', multiple - 1),
             constant('first', 0),
         ]
     )
@@ -182,10 +210,7 @@ def _cut_to_image(graph: Any, multiple: int) -> None:
         ('Squeeze', ['sizes', 'cut_first'], 'sizes', {}),
         ('Greater', ['cut_sizes', 'cut_zeros'], 'given', {}),
         ('Where', ['cut_given', 'cut_sizes', 'cut_canvas'], 'sides', {}),
-        ('Add', ['cut_sides', 'cut_less'], 'more', {}),
-        ('Div', ['cut_more', 'cut_multiple'], 'tiles', {}),
-        ('Mul', ['cut_tiles', 'cut_multiple'], 'rounded', {}),
-        ('Slice', ['images', 'cut_zeros', 'cut_rounded', 'cut_axes'], 'images', {}),
+        ('Slice', ['images', 'cut_zeros', 'cut_sides', 'cut_axes'], 'images', {}),
     ]
     nodes = [helper.make_node(kind, taken, [f'cut_{given}'], **more) for kind, taken, given, more in added]
     for node in reversed(nodes):
@@ -226,12 +251,29 @@ def resize_rule(cfg: Config) -> dict[str, Any] | None:
                 )
             scale = [step['scale']] * 2 if isinstance(step['scale'], int) else list(step['scale'])
             rule = dict(scale=scale, keep_ratio=bool(step.get('keep_ratio', False)))
-        elif kind not in _NO_GEOMETRY:
+        elif kind not in (*_NO_GEOMETRY, 'Pad'):
             raise UnsupportedError(
                 f'the test pipeline has {kind}, which an exported detector cannot repeat; supported is one Resize with '
-                'a scale'
+                'a scale, and one Pad to a size after it'
             )
     return rule
+
+
+def canvas_of(cfg: Config) -> Canvas | None:
+    """Returns the height and width to which the test pipeline of a config pads images, and the value per channel."""
+    canvas = None
+    for step in get_test_pipeline_cfg(cfg):
+        if type_name(step) != 'Pad':
+            continue
+        size, rule = step.get('size'), resize_rule(cfg)
+        if step.get('pad_to_square') and rule and rule['keep_ratio'] and rule['scale'][0] == rule['scale'][1]:
+            size = rule['scale']
+        if canvas or size is None or step.get('size_divisor') or step.get('padding_mode', 'constant') != 'constant':
+            raise UnsupportedError(f'the test pipeline has {dict(step)}; supported is one Pad to a size, with a value')
+        value = step.get('pad_val', 0)
+        value = value.get('img', 0) if isinstance(value, Mapping) else value
+        canvas = (size[1], size[0], list(value) if isinstance(value, Sequence) else [value])
+    return canvas
 
 
 def describe(
@@ -254,12 +296,13 @@ def describe(
         mean=[0.0] * 3,  # what is left to subtract and to divide by: nothing
         std=[1.0] * 3,
         resize=resize_rule(cfg),
-        smallest_side=1,
+        smallest_side=detector.least_side,
         batch_size=1 if detector.alone else None,
         score_threshold=head_cfg.get('score_thr', 0),
         max_detections=head_cfg.get('max_per_img'),
         thresholds=None if thresholds is None else list(thresholds),
         mask_threshold=head_cfg.get('mask_thr_binary', 0.5) if detector.with_masks else None,
+        mask_stride=detector.mask_stride,
         config=config_name,
         license=license_name,
         versions=dict(tokennorm=__version__, torch=str(torch.__version__)),
@@ -285,6 +328,8 @@ def how_to_use(content: Mapping[str, Any]) -> str:
         else 'the file cuts it out of a larger canvas, in whose upper left corner it is'
     )
     masks = '' if content['mask_threshold'] is None else '; masks: probability of the object within each box'
+    if stride := content.get('mask_stride'):
+        masks = f'; mask_logits: logits of each object for {stride} x {stride} pixels each, from the upper left corner'
     lines = [
         f'images: float32 ({batch}, 3, height, width), {content["color"]}, 0 to 255, each image {resized} (bilinear).',
         'Normalization is inside: apply no mean, no standard deviation and no division by 255. Padding is not needed.',

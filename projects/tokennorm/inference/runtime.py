@@ -314,7 +314,7 @@ class ExportedDetector(BaseDetector):
         if min(height, width) < smallest:
             raise ImageError(
                 f'an image of {image.shape[1]} x {image.shape[0]} pixels is resized to {width} x {height}; this file '
-                f'takes sides of at least {smallest}: export it again, newer files take any size'
+                f'takes sides of at least {smallest}'
             )
         image = cv2.resize(image, (width, height))
         return image if self.metadata['color'] == 'BGR' else image[..., ::-1]
@@ -331,7 +331,21 @@ class ExportedDetector(BaseDetector):
             masks = np.zeros((len(boxes), *original), dtype=bool)
             for place, box, mask in zip(masks, boxes, outputs['masks'][keep], strict=True):
                 paste_mask(place, box, mask, threshold)
+        if 'mask_logits' in outputs:
+            masks = np.zeros((len(boxes), *original), dtype=bool)
+            for place, logits in zip(masks, outputs['mask_logits'][keep], strict=True):
+                place[:] = self._whole_mask(logits, size, original)
         return self.detections(boxes, scores[keep], outputs['labels'][keep], masks)
+
+    def _whole_mask(self, logits: np.ndarray, size: np.ndarray, original: tuple[int, int]) -> np.ndarray:
+        """Returns an object's pixels in the image, bool (H, W), from logits (h, w) of the canvas, as mmdet does."""
+        threshold, stride = self.metadata['mask_threshold'], self.metadata['mask_stride']
+        canvas = cv2.resize(logits, None, fx=stride, fy=stride)
+        sides = [
+            int(np.ceil(side * (1 / (new / old)))) for side, new, old in zip(canvas.shape, size, original, strict=True)
+        ]
+        enlarged = cv2.resize(canvas, sides[::-1])[: original[0], : original[1]]
+        return enlarged > np.log(threshold / (1 - threshold))
 
 
 class _Session:
@@ -401,7 +415,8 @@ class _OpenVino(_Session):
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         request = self._compiled.create_infer_request()  # of this call only: others may run in other threads
-        return {output.any_name: value for output, value in request.infer(inputs).items()}
+        # An output may have the names of layers, too.
+        return {name: value for output, value in request.infer(inputs).items() for name in output.get_names()}
 
 
 @cache

@@ -7,7 +7,7 @@ the parameters. There is no copy between the products along both axes, and each 
 Letters of the shapes: B batch, H x W grid, h x w windows of p x p tokens, C channels, N heads, D = C / N.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -70,7 +70,16 @@ class InPlaceDTN(torch.autograd.Function):
 class Call:
     """The passes over one tensor of tokens; parameters of channels are (N, D), of heads (N, 1)."""
 
-    def __init__(self, x, parameters, eps, pool, valid, own_mean=None, own_total=None) -> None:
+    def __init__(
+        self,
+        x: Tensor,
+        parameters: Sequence[Tensor | None],
+        eps: float,
+        pool: int,
+        valid: Tensor | None,
+        own_mean: Tensor | None = None,
+        own_total: Tensor | None = None,
+    ) -> None:
         dtype = torch.promote_types(x.dtype, torch.float32)
         self.x, self.parameters, self.eps, self.pool, self.valid = x, parameters, eps, pool, valid
         weight, bias, mean_logit, var_logit, position = (t if t is None else t.to(dtype) for t in parameters)
@@ -103,7 +112,7 @@ class Call:
         torch.sub(windows.unflatten(-1, (self.heads, -1)), self.shift, out=z)
         torch.mul(z, z, out=square)
         along_x = (self.p_x @ self._rows(moments)).view(moments.shape)
-        self.kept = None if is_forward else (moments, along_x)
+        self.kept: tuple[Tensor, ...] = () if is_forward else (moments, along_x)  # for the backward pass
         del moments, z, square, windows
         self.mean, self.var = self.planes((self._columns(along_x) @ self.p_y.mT).view(along_x.shape))
         self.var.addcmul_(self.mean, self.mean, value=-1).clamp_(min=0)
@@ -147,7 +156,9 @@ class Call:
         torch.addcmul(self.eps * self.var_inter, self.var, self.var_inter, out=total)
         return level, total
 
-    def standardized(self, x: Tensor, own_mean: Tensor, own_total: Tensor, level: Tensor, total: Tensor):
+    def standardized(
+        self, x: Tensor, own_mean: Tensor, own_total: Tensor, level: Tensor, total: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Of the tokens of a block, (x - mean) / deviation and 1 / deviation."""
         scale = torch.addcmul(total, own_total, self.var_own).rsqrt_()
         centered = torch.addcmul(level, own_mean, self.mean_own)

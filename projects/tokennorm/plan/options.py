@@ -19,7 +19,8 @@ from tokennorm.config.paths import config as config_path
 
 _BACKENDS = ('Tensorboard', 'Wandb', 'MLflow', 'ClearML', 'Neptune', 'DVCLive', 'Aim')
 LOGGERS = {name.lower(): f'{name}VisBackend' for name in _BACKENDS}  # of mmengine, by the name that pip installs
-MODEL_NAMES = {  # --model: configs for boxes and for masks; {} is '', '-dtn', '-local', '-dpn' or '-dtn-dpn'
+# --model: configs for boxes and for masks; {} is '', '-dtn', '-local', '-dpn' or '-dtn-dpn', and a CNN has no {}
+MODEL_NAMES = {
     'pvt-t': ('retinanet_pvt-t{}_fpn_1x_coco', 'mask-rcnn_pvt-t{}_fpn_1x_coco'),
     'pvt-s': ('retinanet_pvt-s{}_fpn_1x_coco', 'mask-rcnn_pvt-s{}_fpn_1x_coco'),
     'pvtv2-b2': ('retinanet_pvtv2-b2{}_fpn_1x_coco', 'mask-rcnn_pvtv2-b2{}_fpn_1x_coco'),
@@ -27,6 +28,9 @@ MODEL_NAMES = {  # --model: configs for boxes and for masks; {} is '', '-dtn', '
     'vit-s': ('retinanet_vit-s{}_sfp_1x_coco', 'mask-rcnn_vit-s{}_sfp_1x_coco'),
     'mini': ('retinanet_pvt-mini{}_fpn', 'mask-rcnn_pvt-mini{}_fpn'),
     'trial': ('retinanet_efficientnet-lite0_fpn', 'mask-rcnn_efficientnet-lite0_fpn'),
+    'rtmdet-tiny': ('rtmdet_tiny_12e_coco', 'rtmdet-ins_tiny_12e_coco'),
+    'rtmdet-s': ('rtmdet_s_12e_coco', 'rtmdet-ins_s_12e_coco'),
+    'ssdlite': ('ssdlite_mobilenetv2_12e_coco', 'ssdlite_mobilenetv2_12e_coco'),  # boxes of masks
 }
 
 

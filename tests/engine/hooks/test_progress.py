@@ -87,6 +87,28 @@ def test_one_line_per_epoch(monkeypatch):
     ]
 
 
+def test_without_a_terminal_the_loss_is_logged_every_minute(monkeypatch):
+    """Not in epochs of less than a minute, which have their own line; routine lines are in the log file only."""
+    now = [0.0]
+    monkeypatch.setattr(progress, 'time', SimpleNamespace(time=lambda: now[0]))
+    monkeypatch.setattr(sys, 'stdout', io.StringIO())
+    runner, hook = runner_of(epochs=2, length=100, loss=[1.0] * 100 + [0.5] * 100), ProgressHook()
+    hook.before_train(runner)
+    runner.logger.handle(logging.LogRecord('m', logging.INFO, f'{mmengine.__path__[0]}/x.py', 1, 'routine', (), None))
+    update = hook.after_train_iter
+    seconds = iter([1.5] * 100 + [0.5] * 100)
+    hook.after_train_iter = lambda *args: (now.__setitem__(0, now[0] + next(seconds)), update(*args))
+    train_epoch(runner, hook)
+    train_epoch(runner, hook)
+    hook.after_train(runner)
+    assert sys.stdout.getvalue().splitlines() == [
+        'INFO epoch 1/2  iteration 40/200  loss 1  04:00 left',
+        'INFO epoch 1/2  iteration 80/200  loss 1  03:00 left',
+        'INFO epoch 1/2  loss 1  0.667 images/s  02:30',
+        'INFO epoch 2/2  loss 0.5  2 images/s  00:50',
+    ]
+
+
 def test_the_bar_has_epoch_loss_score_and_time_left(monkeypatch):
     terminal = Terminal(monkeypatch)
     runner, hook = runner_of(), ProgressHook('coco/segm_mAP')
@@ -106,16 +128,18 @@ def test_lines_appear_above_the_bar_and_upstream_routine_does_not(monkeypatch):
     console = runner.logger.handlers[0]
     hook.before_train(runner)
     record = logging.LogRecord('m', logging.INFO, f'{mmengine.__path__[0]}/hooks/x.py', 1, 'routine', (), None)
+    stop = logging.LogRecord('m', logging.INFO, f'{mmengine.__path__[0]}/early_stopping_hook.py', 1, 'stop', (), None)
     fault = logging.LogRecord('m', logging.ERROR, f'{mmengine.__path__[0]}/hooks/x.py', 1, 'fault', (), None)
     runner.logger.info('logged')
     runner.logger.handle(record)
+    runner.logger.handle(stop)
     runner.logger.handle(fault)
     hook.on_exit(runner)
     hook.on_exit(runner)
     assert (runner.logger.handlers, console.filters) == ([console], [])
     runner.logger.handle(record)
     lines = [line.rpartition('\r')[2].strip() for line in terminal.text().replace('\r\n', '\n').split('\n')]
-    assert [line for line in lines if line] == ['INFO logged', 'ERROR fault', 'INFO routine']
+    assert [line for line in lines if line] == ['INFO logged', 'INFO stop', 'ERROR fault', 'INFO routine']
 
 
 def test_scores_for_people():

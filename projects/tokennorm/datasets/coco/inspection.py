@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tokennorm.base.console import table
 from tokennorm.datasets.coco.annotation_rules import NO_OBJECTS, judge
 from tokennorm.datasets.coco.columns import Columns
 from tokennorm.datasets.coco.entries import id_text, is_box, is_number, is_size, original_id
@@ -24,7 +25,7 @@ _MOST_CLASSES = 100  # in a table; of more only the 20 with most objects in the 
 class Inspection:
     """Counts of a dataset. What is wrong with it was reported."""
 
-    table: str = ''  # names and counts, Markdown
+    table: str = ''  # names and counts
     most_objects: int = 0  # number of objects in the image that has most
 
     def lines(self, findings: Findings) -> list[str]:
@@ -169,18 +170,18 @@ def _digest(path: Path) -> bytes:
 
 
 def _table(splits: Sequence[Columns]) -> str:
-    """Counts per split and per class, Markdown."""
-    rows = ['| split | images | without objects | objects | crowds | most in an image |', '|---|---|---|---|---|---|']
+    """Counts per split and per class."""
+    rows = [['split', 'images', 'without objects', 'objects', 'crowds', 'most in an image']]
     for data in splits:
         objects = np.bincount(data.image[~data.crowd & (data.image >= 0)], minlength=len(data.images))
         counts = len(data.images), (objects == 0).sum(), (~data.crowd).sum(), data.crowd.sum(), objects.max()
-        rows.append('| ' + ' | '.join(map(str, (data.name, *counts))) + ' |')
+        rows.append([*map(str, (data.name, *counts))])
     of_class = [data.objects_by_class for data in splits]
-    rows += ['', f'| class | {" | ".join(data.name for data in splits)} |', '|---|' + '---|' * len(splits)]
     names = list(of_class[0])
     shown = names if len(names) <= _MOST_CLASSES else [name for name, _ in of_class[0].most_common(20)]
-    rows += [f'| {name} | {" | ".join(str(counts[name]) for counts in of_class)} |' for name in shown]
+    by_class = [['class', *(data.name for data in splits)]]
+    by_class += [[name, *(str(counts[name]) for counts in of_class)] for name in shown]
     if others := set(names) - set(shown):
         sums = (str(sum(counts[name] for name in others)) for counts in of_class)
-        rows.append(f'| {len(others)} other classes | {" | ".join(sums)} |')
-    return '\n'.join(rows)
+        by_class.append([f'{len(others)} other classes', *sums])
+    return f'{table(rows)}\n\n{table(by_class)}'

@@ -1,4 +1,4 @@
-"""What people see while a model trains: a progress bar in a terminal, and one line per epoch everywhere."""
+"""What people see while a model trains: a progress bar, elsewhere the loss every minute, and one line per epoch."""
 
 import logging
 import math
@@ -20,6 +20,7 @@ from tokennorm.base.environment import FORKS
 from tokennorm.registry import HOOKS
 
 WINDOW = 50  # iterations over which the loss of the bar is averaged
+EVERY = 60  # seconds between two lines with the loss where there is no bar
 BAR = '{desc}|{bar}| {n_fmt}/{total_fmt}  {remaining} left{postfix}'
 _UPSTREAM = tuple(f'{Path(spec.origin).parent}{os.sep}' for name in FORKS if (spec := find_spec(name)) and spec.origin)
 
@@ -28,8 +29,9 @@ _UPSTREAM = tuple(f'{Path(spec.origin).parent}{os.sep}' for name in FORKS if (sp
 class ProgressHook(Hook):
     """Shows a bar with epoch, loss, AP and the time left where the output is a terminal, and logs one line per epoch.
 
-    While there is a bar, the console shows no routine lines of the upstream libraries; warnings and other lines appear
-    above it. The log file has all of them. Training by iterations has one line per validation instead.
+    Without a terminal it logs the loss and the time left every minute. The console shows no routine lines of the
+    upstream libraries; warnings and other lines appear, above the bar. The log file has all of them. Training by
+    iterations has one line per validation instead.
 
     Args:
         metric: Name of the metric that chooses the best checkpoint, such as 'coco/bbox_mAP'; None shows none.
@@ -47,17 +49,20 @@ class ProgressHook(Hook):
 
     def _begin(self) -> None:
         """Begins to count for the next line."""
-        self._begun = self._trained = time.time()
+        self._begun = self._trained = self._shown = time.time()
         self._iterations = self._images = 0
 
     def before_train(self, runner: Runner) -> None:
-        """Opens the bar, in rank 0."""
+        """Opens the bar, in rank 0, and leaves routine lines out of the console."""
         noted = runner.message_hub.runtime_info.get('best_score')  # of the run that is resumed
         self.best = max(self.best, float(noted)) if isinstance(noted, int | float) else self.best
-        if is_main_process() and (_has_terminal() if self.bar is None else self.bar):
+        has_bar = is_main_process() and (_has_terminal() if self.bar is None else self.bar)
+        if has_bar:
             self._open.enter_context(logging_redirect_tqdm([runner.logger]))
-            for handler in console_handlers(runner.logger):  # those that write above the bar
-                handler.addFilter(is_shown)
+        for handler in console_handlers(runner.logger):  # with a bar those that write above it
+            handler.addFilter(is_shown)
+            self._open.callback(handler.removeFilter, is_shown)
+        if has_bar:
             iterations = runner.train_loop.max_iters
             bar = tqdm(total=iterations, initial=runner.train_loop.iter, file=sys.stdout, bar_format=BAR,
                        smoothing=0, leave=False, dynamic_ncols=True)  # fmt: skip
@@ -76,6 +81,14 @@ class ProgressHook(Hook):
         if self.display is not None:
             self.display.set_postfix_str(f'loss {loss_of(runner, WINDOW):.3g}{self.score}', refresh=False)
             self.display.update()
+        elif self._trained >= self._shown + EVERY:
+            self._shown = self._trained
+            left = (self._trained - self._begun) / self._iterations * (runner.max_iters - runner.iter - 1)
+            parts = [f'epoch {runner.epoch + 1}/{runner.max_epochs}'] * isinstance(
+                runner.train_loop, EpochBasedTrainLoop
+            )
+            parts += [f'iteration {runner.iter + 1}/{runner.max_iters}', f'loss {loss_of(runner, WINDOW):.4g}']
+            runner.logger.info('  '.join([*parts, f'{tqdm.format_interval(left)} left']))
 
     def after_val_epoch(self, runner: Runner, metrics: dict[str, float] | None = None) -> None:
         """Notes the metric, and writes the line of the epoch."""
@@ -118,8 +131,12 @@ class ProgressHook(Hook):
 
 
 def is_shown(record: logging.LogRecord) -> bool:
-    """Returns whether a record appears above the bar: all but the information of the upstream libraries."""
-    return record.levelno > logging.INFO or not record.pathname.startswith(_UPSTREAM)
+    """Returns whether a record is on the console: all but the information of the upstream libraries.
+
+    Why training stopped early is on it, too.
+    """
+    is_upstream = record.pathname.startswith(_UPSTREAM) and record.module != 'early_stopping_hook'
+    return record.levelno > logging.INFO or not is_upstream
 
 
 def console_handlers(logger: logging.Logger) -> list[logging.StreamHandler]:

@@ -1,0 +1,1 @@
+"""Comparison of recipes for fine-tuning."""
