@@ -91,12 +91,13 @@ def write_folds(whole: CocoSplit, folds: int, folder: Path, seed: int = 0) -> No
         chosen = {image['id'] for some in groups[number::folds] for image in some}
         for name, part in _divided(content, chosen).items():
             path, text = folder / str(number + 1) / 'data' / f'{name}.json', json.dumps(part).encode()
-            if path.exists() and path.read_bytes() != text:
+            if not path.exists():
+                write_atomically(path, text)
+            elif path.read_bytes() != text:
                 raise UserError(
                     f'{folder} has detectors of other annotations or another number of folds; choose another --out, or '
                     'delete it'
                 )
-            write_atomically(path, text)
 
 
 def _groups(images: Sequence[Mapping[str, Any]], seed: int, group: str | None = None) -> list[list[Mapping[str, Any]]]:
