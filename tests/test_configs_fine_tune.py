@@ -123,7 +123,7 @@ def test_rows_of_classes_are_taken_by_name(name, tmp_path):
     cfg.model.bbox_head.num_classes = 3
     model, checkpoint = build_model(cfg), Checkpoint.read(published(tmp_path / 'file.pth', name))
     rows, line = class_rows(cfg, model, checkpoint, ['cell', 'toothbrush', 'person'])
-    assert line == 'classes: 2 of 3 rows taken by name, 1 new'
+    assert line == 'classes: 2 of 3 rows taken by name, in another order, 1 newly initialized'
     key = CLASS_LAYERS[name]
     old, initial = checkpoint.state_dict[key], model.state_dict()[key]
     assert torch.equal(rows[key](initial), torch.stack([initial[0], old[79], old[0]]))

@@ -119,7 +119,7 @@ def test_predictions_on_a_folder_are_those_of_mmdet(demo_data, demo_trained, tmp
     printed = capsys.readouterr()
     assert f'Checkpoint: {checkpoint} (epoch ' in printed.out
     assert 'Failed to search registry' not in printed.out + printed.err
-    assert '--thresholds best' not in printed.out  # thresholds.json is that of the best checkpoint
+    assert '--thresholds best' in printed.out  # the checkpoint has them since its validation
     coco = COCO('out/detections.json')
     inferencer = DetInferencer(CONFIG, str(checkpoint), device='cpu', show_progress=False)
     inferencer.model.test_cfg.update(score_thr=0.0, max_per_img=5)

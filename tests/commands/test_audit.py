@@ -46,11 +46,11 @@ def test_audit_writes_the_suspects_of_train(demo_data, demo_trained, tmp_path, c
 @pytest.mark.parametrize(
     ('options', 'text'),
     [
-        (dict(folds=1), '--folds 1 with --split train: expected 2 or more'),
-        (dict(folds=3, split='val'), '--folds 3 with --split val'),
-        (dict(folds=0), '--folds 0 must be an integer of at least 1'),
-        (dict(split='tests'), "--split 'tests': expected train, val, test"),
-        (dict(most=0), '--most 0 must be'),
+        (dict(folds=1), 'folds 1 with split train: expected 2 or more'),
+        (dict(folds=3, split='val'), 'folds 3 with split val'),
+        (dict(folds=0), 'folds 0 must be an integer of at least 1'),
+        (dict(split='tests'), "split 'tests': expected train, val, test"),
+        (dict(most=0), 'most 0 must be'),
         (dict(data='nowhere'), 'nowhere not found'),
     ],
 )

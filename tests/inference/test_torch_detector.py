@@ -45,9 +45,11 @@ def test_detections_are_those_of_mmdet(demo_data, work_dir, detector):
     assert len(above) == (found.scores >= middle).sum() < len(found)
     np.testing.assert_array_equal(above.boxes, found.boxes[found.scores >= middle])
     thresholds = {name: middle if i else 1.0 for i, name in enumerate(detector.classes)}
-    (work_dir / 'thresholds.json').write_text(json.dumps(dict(classes=thresholds)))
-    best = detector(path, score_threshold='best')
-    np.testing.assert_array_equal(best.boxes, found.boxes[(found.scores >= middle) & (found.labels > 0)])
+    (work_dir / 'chosen.json').write_text(json.dumps(dict(classes=thresholds)))
+    chosen = detector(path, score_threshold=work_dir / 'chosen.json')
+    np.testing.assert_array_equal(chosen.boxes, found.boxes[(found.scores >= middle) & (found.labels > 0)])
+    lowest = np.array(detector.recommended)[found.labels]  # of the checkpoint
+    np.testing.assert_array_equal(detector(path, score_threshold='best').boxes, found.boxes[found.scores >= lowest])
 
 
 def test_an_open_detector_is_shown_in_one_line(detector):

@@ -108,7 +108,7 @@ def test_resume_and_options_against_the_default_weights(boxes, tmp_path, monkeyp
     options = {'model.backbone.init_cfg': None}
     printed = capsys.readouterr().out
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob('*')}
-    with pytest.raises(UserError, match=r'earlier training run, the latest of which is epoch_1.pth. --resume'):
+    with pytest.raises(UserError, match=r'earlier training run, the latest of which is epoch_1.pth. resume'):
         train('retinanet_pvt-t_fpn_1x_coco', boxes, work_dir=tmp_path, cfg_options=options)
     assert capsys.readouterr().out == ''  # at once, before the data is inspected
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob('*')} == before

@@ -140,7 +140,8 @@ OF_EACH_SCHEDULE = [
 @pytest.mark.parametrize('path', OF_EACH_SCHEDULE, ids=lambda path: path.stem)
 def test_schedules_of_all_configs_end_with_training(path):
     cfg = Config.fromfile(path)
-    assert schedule_end(cfg.param_scheduler, 10**4) == cfg.train_cfg.max_epochs * 10**4
+    at_last_rate = 10 if path.stem.endswith('-release_in1k') else 0  # epochs after the cosine
+    assert schedule_end(cfg.param_scheduler, 10**4) == (cfg.train_cfg.max_epochs - at_last_rate) * 10**4
 
 
 @pytest.mark.parametrize(('optimizer', 'power'), [('SGD', 1), ('ASGD', 1), ('AdamW', 0.5), ('Adam', 0.5)])

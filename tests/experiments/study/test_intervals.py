@@ -163,9 +163,9 @@ def test_published_intervals_agree_with_a_second_implementation(name, arm, other
         else:
             scores.append([100 * ap for ap in row['scores']['resampled']])
     factor = 1 / images if 'correct' in rows[0]['scores'] else 1
-    ends = [list(row['curve'].values())[-1] for row in (*of_arm[arm], *of_arm[other])]
-    metric = next(iter(ends[0]))
-    values = [end[metric] * (100 if metric.startswith('coco') else 1) for end in ends]
+    metric = next(iter(list(rows[0]['curve'].values())[-1]))
+    scale = 100 if metric.startswith('coco') else 1
+    values = [scale * row['scores']['value'] for row in (*of_arm[arm], *of_arm[other])]
     runs = len(of_arm[arm])
     expected = second_interval(values[:runs], values[runs:], np.cov(scores), factor, images)
     pages = Pages({'evidence': load_study(HERE / 'configs' / 'evidence.py')}, RESULTS)
