@@ -21,7 +21,11 @@ SIZES = [(96, 128), (90, 70), (128, 101)]
 def built(name):
     torch.manual_seed(0)
     cfg = mmdet_config(name)
-    return cfg, build(cfg)
+    model = build(cfg)
+    if name == 'YOLOX':  # else sides are up to 10**9 pixels, and classes tie at a score of 1
+        for conv in (*model.bbox_head.multi_level_conv_reg, *model.bbox_head.multi_level_conv_cls):
+            conv.weight.data *= 0.1
+    return cfg, model
 
 
 def assert_same(detector, cfg, model, size, on_canvas=0):
@@ -37,7 +41,7 @@ def assert_same(detector, cfg, model, size, on_canvas=0):
     assert len(actual) == len(expected) > 5
     wanted = [getattr(expected, name).numpy() for name in ('bboxes', 'scores', 'labels')]
     order = matched(wanted, [actual.boxes, actual.scores, actual.labels])
-    close = np.isclose(actual.boxes[order], wanted[0], rtol=1e-7, atol=2e-2).all(-1)
+    close = (abs(actual.boxes[order] - wanted[0]) < 2e-2).all(-1)
     close &= np.isclose(actual.scores[order], wanted[1], rtol=1e-7, atol=2e-5) & (actual.labels[order] == wanted[2])
     assert close.mean() > 0.99  # of random weights a few pairs overlap by just the threshold of NMS
     if 'masks' in expected:
