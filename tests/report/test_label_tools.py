@@ -66,6 +66,15 @@ def test_a_sheet_of_suspects_and_none_without(written, report, tmp_path):
     assert not (tmp_path / 'none' / 'suspects.jpg').exists()
 
 
+def test_images_of_an_earlier_call_are_gone_and_other_files_stay(written, report):
+    folder, suspects, truth = written
+    source, *_ = report
+    (folder / 'images' / 'mine.txt').touch()
+    first = [one for one in suspects if one['file'] == suspects[0]['file']]
+    assert write_suspects(folder, CocoSplit('val', source / 'val.json', source, truth), first, 5) == 1
+    assert {path.name for path in (folder / 'images').iterdir()} == {'mine.txt', Path(first[0]['file']).name}
+
+
 def test_tasks_have_boxes_in_percent_and_suspects_in_words(written):
     folder, suspects, _ = written
     tasks = json.loads((folder / 'label_studio.json').read_text())

@@ -297,8 +297,7 @@ def run(runner: Runner, how_to_continue: str) -> None:
         with build_errors():
             runner.train()
     except CheckpointError as error:
-        ways = 'train them with the config of their name in configs/imagenet, or use --init FILE or --init none'
-        raise UserError(f'{error}. Initial weights: {ways}') from None
+        raise UserError(f'{error}. Name initial weights with --init FILE, or use --init none') from None
     except AssertionError as error:  # by which mmengine's hooks refuse their arguments before the first iteration
         if runner.iter > begin or not str(error):
             raise

@@ -31,6 +31,9 @@ def write_suspects(folder: Path, split: CocoSplit, suspects: Sequence[Mapping[st
         suspects: As `tokennorm.evaluation.suspects.as_rows` returns them, the most suspicious first.
         most: Number of images.
     """
+    if (earlier := folder / 'suspects.json').is_file():  # of which the images may be others
+        for image in json.loads(earlier.read_text('utf-8'))['images']:
+            (folder / 'images' / image['file_name']).unlink(missing_ok=True)
     files = list(dict.fromkeys(one['file'] for one in suspects))[:most]
     content = as_coco(split.content, [one for one in suspects if one['file'] in set(files)], files)
     for file, image in zip(files, content['images'], strict=True):
