@@ -60,6 +60,15 @@ def test_wrong_arguments(demo_data, demo_trained, tmp_path, options, text):
     assert not (tmp_path / 'suspects' / 'folds').exists()
 
 
+def test_the_folder_of_the_data_or_of_a_run_is_not_written_to(demo_data, demo_trained):
+    with pytest.raises(UserError, match='is the folder of the data; choose another one'):
+        tokennorm.audit(demo_trained, data=demo_data, out=demo_data / 'images' / '..')
+    before = {path: path.stat().st_mtime_ns for path in demo_trained.rglob('*')}
+    with pytest.raises(UserError, match='is a work directory, whose report it would replace'):
+        tokennorm.audit(demo_trained, data=demo_data, folds=2, out=demo_trained)
+    assert {path: path.stat().st_mtime_ns for path in demo_trained.rglob('*')} == before
+
+
 @pytest.mark.slow
 def test_folds_judge_images_that_they_have_not_seen(demo_data, demo_trained, tmp_path, capsys, monkeypatch):
     """By the run's config. A repeated call trains nothing anew; one that was interrupted trains the rest."""

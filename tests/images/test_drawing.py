@@ -195,6 +195,19 @@ def test_a_legend_has_the_names_of_many_objects():
     assert few.shape == image.shape, 'plates of 12 objects'
 
 
+@pytest.mark.parametrize('shape', [(96, 128), (30, 300), (20, 20)])
+def test_a_legend_on_an_image_leaves_two_thirds_of_it(shape):
+    image, count = np.full((*shape, 3), 110, np.uint8), 30
+    boxes = np.tile([1, 1, 12, 9], (count, 1)) + np.arange(count)[:, None] % 3
+    names, colors = [f'class number {i}' for i in range(count)], [(0, 255, 8 * i) for i in range(count)]
+    drawn = draw(image, boxes, names, colors, notes=['0.50'] * count)
+    assert drawn.shape == image.shape
+    alone = draw(image, boxes, [''] * count, colors, notes=['0.50'] * count)
+    upper = -(-2 * shape[0] // 3)
+    np.testing.assert_array_equal(drawn[:upper], alone[:upper])
+    assert (drawn[upper:] != alone[upper:]).any() == (shape[0] > 50)  # a legend where a row of it fits
+
+
 def test_plates_leave_small_objects_in_view():
     """An object of 8 pixels above another one: the plate of neither covers it, and its box has a thin line."""
     corners = np.array([[200, 100, 208, 108], [195, 116, 245, 150]])

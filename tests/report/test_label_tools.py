@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers.detections import CLASSES
 from tokennorm.datasets.splits import CocoSplit
-from tokennorm.report.label_tools import KINDS, write_suspects
+from tokennorm.report.label_tools import KINDS, label_studio_tasks, write_suspects
 
 
 @pytest.fixture
@@ -66,13 +66,47 @@ def test_a_sheet_of_suspects_and_none_without(written, report, tmp_path):
     assert not (tmp_path / 'none' / 'suspects.jpg').exists()
 
 
-def test_images_of_an_earlier_call_are_gone_and_other_files_stay(written, report):
+def test_a_second_call_replaces_the_images_of_the_first(written, report):
+    """Copies of the first call go, other files and copies that a person changed stay."""
     folder, suspects, truth = written
-    source, *_ = report
-    (folder / 'images' / 'mine.txt').touch()
-    first = [one for one in suspects if one['file'] == suspects[0]['file']]
-    assert write_suspects(folder, CocoSplit('val', source / 'val.json', source, truth), first, 5) == 1
-    assert {path.name for path in (folder / 'images').iterdir()} == {'mine.txt', Path(first[0]['file']).name}
+    source = report[0]
+    before = sorted(path.name for path in (folder / 'images').iterdir())
+    assert len(before) == 5
+    worst = suspects[0]['file']
+    changed = next(name for name in before if name != worst)
+    for name in (changed, 'other.jpg'):
+        (folder / 'images' / name).write_bytes(b'of a person')
+    split = CocoSplit('val', source / 'val.json', source, truth)
+    assert write_suspects(folder, split, suspects, 1) == 1
+    assert sorted(path.name for path in (folder / 'images').iterdir()) == sorted({worst, changed, 'other.jpg'})
+    assert write_suspects(folder, split, [], 1) == 0
+    assert sorted(path.name for path in (folder / 'images').iterdir()) == sorted({changed, 'other.jpg'})
+    assert not (folder / 'suspects.jpg').exists()
+
+
+def test_a_file_listed_twice_is_written_once(written, report):
+    folder, suspects, truth = written
+    content = json.loads((folder / 'suspects.json').read_text())
+    images = [one | dict(id=one['id'] + 100) for one in truth['images']]
+    objects = [one | dict(id=one['id'] + 10000, image_id=one['image_id'] + 100) for one in truth['annotations']]
+    twice = truth | dict(images=truth['images'] + images, annotations=truth['annotations'] + objects)
+    both = [row for one in suspects for row in (one, one | dict(id=one['id'] and one['id'] + 10000))]
+    split = CocoSplit('val', report[0] / 'val.json', report[0], twice)
+    assert write_suspects(folder / 'twice', split, both, 5) == 5
+    found = json.loads((folder / 'twice' / 'suspects.json').read_text())
+
+    def rows(content):
+        files = {one['id']: one['file_name'] for one in content['images']}
+        return [(files[one['image_id']], one['category_id'], one['bbox'], marks(one)) for one in content['annotations']]
+
+    assert rows(found) == rows(content)
+
+
+def test_names_in_addresses_of_label_studio_are_escaped(tmp_path):
+    """As Label Studio's local storage writes them: it reads what follows & as another parameter."""
+    image = dict(id=1, file_name='a b/c&d #1+50%.jpg', width=10, height=10)
+    (task,) = label_studio_tasks(dict(images=[image], annotations=[], categories=[]))
+    assert task['data']['image'] == '/data/local-files/?d=images/a%20b/c%26d%20%231%2B50%25.jpg'
 
 
 def test_tasks_have_boxes_in_percent_and_suspects_in_words(written):

@@ -76,6 +76,8 @@ def audit(
         check_at_least_one('--folds', folds)
         if folds == 1 or split != 'train':
             raise UserError(f'--folds {folds} with --split {split}: expected 2 or more parts, of train')
+    if os.path.realpath(out) == os.path.realpath(data if data.is_dir() else data.parent):
+        raise UserError(f'--out {out} is the folder of the data; choose another one')
     name_detector(detector, checkpoint, cfg_options)  # raises before anything long begins
     make_output_dir(out)
     options: dict[str, Any] = dict(allow=allow, strict=strict, cfg_options=cfg_options)
@@ -124,6 +126,8 @@ def _judge_in_folds(
     named = name_detector(detector, checkpoint, cfg_options)
     if named.config == named.checkpoint:
         raise UserError(f'--folds trains by the config of a run: name its work directory instead of {named.checkpoint}')
+    if newest_checkpoint(out):
+        raise UserError(f'--out {out} is a work directory, whose report it would replace; choose another folder')
     with judging(Findings(allow, strict)):
         whole = find_splits(data, ('train',))['train']
     write_folds(whole, folds, out / 'folds')

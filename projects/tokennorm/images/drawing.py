@@ -158,7 +158,8 @@ def draw(
 
     Args:
         masks: bool (H, W), filled at half strength; None leaves one out.
-        below: Put the legend below the image, which makes the result higher, and not on its last rows.
+        below: Put the legend below the image, which makes the result higher, and not on its last rows, where it has at
+                most a third of the image.
     """
     picture = np.array(image, order='C')
     height, width = image.shape[:2]
@@ -243,7 +244,7 @@ def cut_middle(text: str, most: int, size: float, line: int) -> str:
 def _with_legend(
     picture: np.ndarray, entries: Sequence[tuple[str, Color]], style: tuple[float, int], below: bool
 ) -> np.ndarray:
-    """Puts names on plates of their colors below a picture (H, W, 3), or on its last rows."""
+    """Puts names on plates of their colors below a picture (H, W, 3), or on its last rows, a third of it at most."""
     width, x, rows = picture.shape[1], 0, 1
     drawn = (_plate(name, '', width, style, color) for name, color in entries)
     plates = [plate[:, :width] for plate in drawn if plate is not None]
@@ -255,7 +256,10 @@ def _with_legend(
         x += plate.shape[1] + tall // 4
     strip = np.full((rows * tall, width, 3), 255, np.uint8)
     if not below:
-        picture, strip = picture[: -len(strip)], picture[-len(strip) :]
+        end = len(picture) - min(rows, len(picture) // 3 // tall) * tall
+        picture, strip = picture[:end], picture[end:]
+        places = [place for place in places if place[1] < len(strip)]
+        plates = plates[: len(places)]
     for (x, y), plate in zip(places, plates, strict=True):
         area = strip[y : y + len(plate), x : x + plate.shape[1]]
         area[:] = plate[: len(area)]

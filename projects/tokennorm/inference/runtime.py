@@ -136,7 +136,10 @@ class Drawing(np.ndarray):
     """An image (H, W, 3) uint8 BGR that a notebook shows."""
 
     def _repr_png_(self) -> bytes | None:
-        return cv2.imencode('.png', self)[1].tobytes() if self.ndim == 3 else None
+        is_image = (
+            self.ndim == 3 and self.shape[2] == 3 and self.size and self.dtype == np.uint8
+        )  # arithmetic keeps the class
+        return cv2.imencode('.png', self)[1].tobytes() if is_image else None
 
 
 class BaseDetector:

@@ -1,5 +1,6 @@
 """Writes suspects for the programs in which people correct them: COCO for CVAT and FiftyOne, tasks of Label Studio."""
 
+import filecmp
 import json
 import os
 import shutil
@@ -7,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 from xml.sax.saxutils import quoteattr
 
 import cv2
@@ -31,15 +33,19 @@ def write_suspects(folder: Path, split: CocoSplit, suspects: Sequence[Mapping[st
         suspects: As `tokennorm.evaluation.suspects.as_rows` returns them, the most suspicious first.
         most: Number of images.
     """
-    if (earlier := folder / 'suspects.json').is_file():  # of which the images may be others
-        for image in json.loads(earlier.read_text('utf-8'))['images']:
-            (folder / 'images' / image['file_name']).unlink(missing_ok=True)
+    unique: dict[str, Mapping[str, Any]] = {}
+    for one in suspects:  # a file that is listed several times has each of its suspects as often
+        unique.setdefault(str([one[key] for key in _PLACE]), one)
+    suspects = list(unique.values())
     files = list(dict.fromkeys(one['file'] for one in suspects))[:most]
     content = as_coco(split.content, [one for one in suspects if one['file'] in set(files)], files)
-    for file, image in zip(files, content['images'], strict=True):
-        if os.path.isabs(file) or '..' in Path(file).parts:  # it would not be in the folder
-            image['file_name'] = f'{image["id"]}_{Path(file).name}'
-        copy = folder / 'images' / image['file_name']
+    for image in content['images']:
+        image['file_name'] = _copied_name(image)
+    copies = {
+        folder / 'images' / image['file_name']: file for image, file in zip(content['images'], files, strict=True)
+    }
+    _remove_copies(folder, split, set(copies))
+    for copy, file in copies.items():
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(split.image_dir / file, copy)
     names = [one['name'] for one in content['categories']]
@@ -53,7 +59,31 @@ def write_suspects(folder: Path, split: CocoSplit, suspects: Sequence[Mapping[st
     drawn = [image for one in suspects[:ON_SHEET] if (image := draw_suspect(split, one)) is not None]
     if drawn:
         cv2.imwrite(str(folder / 'suspects.jpg'), tile(drawn, min(COLUMNS, len(drawn))))
+    else:
+        (folder / 'suspects.jpg').unlink(missing_ok=True)  # of an earlier call
     return len(files)
+
+
+_PLACE = 'file', 'kind', 'annotated', 'box', 'detected', 'detected_box'
+
+
+def _copied_name(image: Mapping[str, Any]) -> str:
+    """The name of an image's copy, in the folder of copies."""
+    file = str(image['file_name'])
+    return f'{image["id"]}_{Path(file).name}' if os.path.isabs(file) or '..' in Path(file).parts else file
+
+
+def _remove_copies(folder: Path, split: CocoSplit, kept: set[Path]) -> None:
+    """Removes the images that an earlier call copied, as far as they are still the same."""
+    if not (earlier := folder / 'suspects.json').is_file():
+        return
+    names = {one['file_name'] for one in json.loads(earlier.read_text('utf-8'))['images']}
+    for image in split.content['images']:
+        source, copy = split.image_dir / image['file_name'], folder / 'images' / _copied_name(image)
+        if _copied_name(image) not in names or copy in kept or not (copy.is_file() and source.is_file()):
+            continue
+        if not copy.samefile(source) and filecmp.cmp(copy, source, shallow=False):
+            copy.unlink()
 
 
 _CVAT = [
@@ -69,11 +99,12 @@ def as_coco(content: Mapping[str, Any], suspects: Sequence[Mapping[str, Any]], f
     A missing object is an annotation of the detected class.
     """
     by_name = {one['file_name']: one for one in content['images']}
-    images = [by_name[file] for file in files]
+    images = [dict(by_name[file]) for file in files]
     ids = {one['id'] for one in images}
     annotations = [dict(one) for one in content['annotations'] if one['image_id'] in ids]
     categories = {one['name']: one['id'] for one in content['categories']}
     by_id = {one['id']: one for one in annotations}
+    by_place = {str([one['image_id'], one['category_id'], one['bbox']]): one for one in annotations}
     new_id = max((one['id'] for one in content['annotations']), default=0)
     for suspect in suspects:
         if suspect['kind'] == 'missing':
@@ -82,8 +113,9 @@ def as_coco(content: Mapping[str, Any], suspects: Sequence[Mapping[str, Any]], f
             one = dict(id=new_id, image_id=by_name[suspect['file']]['id'], bbox=box, area=box[2] * box[3], iscrowd=0)
             annotations.append(one | dict(category_id=categories[suspect['detected']], segmentation=[]))
             marked = annotations[-1]
-        else:
-            marked = by_id[suspect['id']]
+        elif (marked := by_id.get(suspect['id'])) is None:  # of the same file, which is listed several times
+            place = by_name[suspect['file']]['id'], categories[suspect['annotated']], suspect['box']
+            marked = by_place[str(list(place))]
         score, detected = f'{suspect["score"]:.2f}', suspect['detected'] or ''
         marked['attributes'] = dict(
             marked.get('attributes') or {}, suspect=suspect['kind'], suspect_score=score, detected=detected
@@ -116,7 +148,7 @@ def label_studio_tasks(content: Mapping[str, Any]) -> list[dict[str, Any]]:
             if note := _note(one, names):
                 results[-1]['meta'] = dict(text=[note])
                 notes.append(note)
-        url = f'/data/local-files/?d=images/{image["file_name"]}'
+        url = f'/data/local-files/?d=images/{quote(image["file_name"])}'
         tasks.append(
             dict(data=dict(image=url, suspects='; '.join(notes)), predictions=[dict(result=results, score=1.0)])
         )
