@@ -19,6 +19,8 @@ from tokennorm.base.published import PUBLISHED
 from tokennorm.checkpoints import Checkpoint, convert_detector
 from tokennorm.config.paths import config
 from tokennorm.engine.class_layers import class_rows
+from tokennorm.engine.resume.sampler import ResumableBatchSampler
+from tokennorm.engine.resume.training_state import make_resumable
 from tokennorm.engine.training import plan_training
 from tokennorm.findings import Findings, judging
 from tokennorm.plan.options import MODEL_NAMES, TrainOptions
@@ -106,6 +108,15 @@ def test_a_model_of_the_option_starts_from_coco(model, kind, folders, tmp_path):
     assert ('segm' in cfg.val_evaluator.metric) == (kind == 'masks' and model != 'ssdlite')
     with pytest.raises(tokennorm.UserError, match=f'--model {model} is a CNN, without LayerNorm to replace'):
         planned(folders[kind], tmp_path, model=model, norm='dtn')
+
+
+def test_an_epoch_of_ssdlite_ends_without_a_batch_of_one_image():
+    cfg = resolve(config(PUBLISHED['ssdlite'].config))
+    make_resumable(cfg)
+    loader = cfg.train_dataloader
+    options = {key: value for key, value in loader.batch_sampler.items() if key != 'type'}
+    sampler = ResumableBatchSampler(range(9), loader.batch_size, **options)
+    assert [len(batch) for batch in sampler] == [8]
 
 
 def test_few_images_of_a_class_on_a_cpu_name_the_coco_start(folders, tmp_path, capsys):

@@ -34,6 +34,7 @@ MMDET, LOGGER, TIMM = (in_file(SITE / name / 'a.py') for name in ('mmdet', 'wand
 ENGINE, TORCH = in_file(SITE / 'mmengine' / 'runner.py'), in_file(SITE / 'torch' / 'nn' / 'module.py')
 USER = in_file('/home/me/model.py')
 RAISES = "raise KeyError('x')"
+SMALL, ALONE = 'the images may be too small', 'a batch of one image is too little'
 
 
 @pytest.mark.parametrize(
@@ -90,19 +91,19 @@ def test_an_error_of_a_data_worker_is_of_the_code_in_its_text(kind, expected):
 
 
 @pytest.mark.parametrize(
-    ('call', 'text'),
+    ('call', 'text', 'hint'),
     [
-        ('torch.topk(torch.ones(2), 3)', 'selected index k out of range'),
-        ('torch.nn.Conv2d(1, 1, 3)(torch.ones(1, 1, 2, 2))', "Kernel size can't be greater than actual input size"),
-        ('torch.nn.MaxPool2d(3)(torch.ones(1, 1, 2, 2))', 'Output size is too small'),
-        ('torch.nn.BatchNorm2d(1)(torch.ones(1, 1, 1, 1))', 'Expected more than 1 value per channel when training'),
+        ('torch.topk(torch.ones(2), 3)', 'selected index k out of range', SMALL),
+        ('torch.nn.Conv2d(1, 1, 3)(torch.ones(1, 1, 2, 2))', "Kernel size can't be greater than actual", SMALL),
+        ('torch.nn.MaxPool2d(3)(torch.ones(1, 1, 2, 2))', 'Output size is too small', SMALL),
+        ('torch.nn.BatchNorm2d(1)(torch.ones(1, 1, 1, 1))', 'Expected more than 1 value per channel', ALONE),
     ],
 )
-def test_images_that_are_too_small_for_a_model_are_one_line(call, text, capsys):
+def test_images_and_batches_that_are_too_small_for_a_model_are_one_line(call, text, hint, capsys):
     with pytest.raises(SystemExit) as ended:
         command(chain(own_code, ENGINE, MMDET, call))([])
     assert text in str(ended.value)
-    assert 'raised by mmdet (mmdet/a.py), line 2, not by TokenNorm; the images may be too small' in str(ended.value)
+    assert f'raised by mmdet (mmdet/a.py), line 2, not by TokenNorm; {hint}' in str(ended.value)
     assert not capsys.readouterr().err
     with pytest.raises(SystemExit, match=OURS):
         command(chain(own_code, call))([])

@@ -12,15 +12,16 @@ _REPORT = 'this is a fault of TokenNorm, not of yours; please report it with the
 _TOOLS = {'torch', 'torchvision', 'numpy', 'PIL', 'cv2', 'scipy', 'einops', 'pycocotools', *OPTIONAL}  # of any caller
 _PACKAGE, _STANDARD = Path(tokennorm.__file__).parent, Path(sysconfig.get_path('stdlib'))
 _TOO_SMALL = 'the images may be too small for this model: a larger --image-size, or fewer levels or queries'
-_WAYS_OUT = dict.fromkeys(  # of errors of models, by a part of their text
-    (
-        'selected index k out of range',
-        "Kernel size can't be greater than actual input size",
-        'Output size is too small',
-        'Expected more than 1 value per channel when training',
-    ),
-    _TOO_SMALL,
+_ONE_IMAGE = (
+    'a batch of one image is too little for this model: another --batch-size, 2 or more, that leaves no single image '
+    'at the end of an epoch, or train_dataloader.drop_last=True'
 )
+_WAYS_OUT = {  # of errors of models, by a part of their text
+    'selected index k out of range': _TOO_SMALL,
+    "Kernel size can't be greater than actual input size": _TOO_SMALL,
+    'Output size is too small': _TOO_SMALL,
+    'Expected more than 1 value per channel when training': _ONE_IMAGE,
+}
 
 
 def way_out(error: BaseException) -> str:
