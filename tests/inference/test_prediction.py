@@ -217,7 +217,7 @@ def test_detections_are_drawn_on_what_a_detector_takes(folder):
     assert found.draw(np.zeros((600, 800), np.uint8)).shape == (600, 800, 3)
     shown = cv2.imdecode(np.frombuffer(drawn._repr_png_(), np.uint8), cv2.IMREAD_COLOR)
     np.testing.assert_array_equal(shown, drawn)
-    for other in (drawn[0], drawn[:0], drawn / 255, drawn > 3, drawn[..., :2]):  # have the class, but are no images
+    for other in (drawn[0], drawn[:0], drawn / 255, drawn > 3, drawn[..., :2]):  # have the class, but are not images
         assert other._repr_png_() is None
     found.select(found.scores > 1).draw(pixels)
 
