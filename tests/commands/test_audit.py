@@ -40,6 +40,7 @@ def test_audit_writes_the_suspects_of_train(demo_data, demo_trained, tmp_path, c
     assert found.images == len(content['images']) == len({one['file'] for one in found.suspects})
     assert sum(found.as_dict()['suspects'].values()) == len(found.suspects)
     assert '--folds 3' in str(found)
+    assert f'with AP {100 * report["results"]["bbox"]["summary"]["mAP"]:.1f} here' in str(found)
     assert (tmp_path / 'suspects' / 'report.html').is_file()
 
 

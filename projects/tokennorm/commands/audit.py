@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import unwrap
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def audit(
     make_output_dir(out)
     options: dict[str, Any] = dict(allow=allow, strict=strict, cfg_options=cfg_options)
     if folds is None:
-        folder = test(detector, checkpoint, data=data, split=split, out=out, report=True, **options).work_dir
+        folder = unwrap(test)(detector, checkpoint, data=data, split=split, out=out, report=True, **options).work_dir
     else:
         folder = _judge_in_folds(detector, checkpoint, data, folds, out, **options)
     from tokennorm.datasets.discovery import find_splits
@@ -90,11 +91,15 @@ def audit(
 
     with judging(Findings(allow, strict)):
         found = find_splits(data, (split,))[split]
-    suspects = json.loads((folder / 'report.json').read_text('utf-8'))['suspects']
+    report = json.loads((folder / 'report.json').read_text('utf-8'))
+    suspects, ap = report['suspects'], max(one['summary']['mAP'] for one in report['results'].values())
     images = write_suspects(out, found, suspects, most)
     counts = Counter(one['kind'] for one in suspects)
     kinds = ', '.join(f'{kind} {count}' for kind, count in counts.most_common())
-    lines = [f'{out}: {len(suspects)} suspects ({kinds or "none"}); {images} images are written, the worst first']
+    lines = [
+        f'{out}: {len(suspects)} suspects ({kinds or "none"}); {images} images are written, the worst first',
+        f'They come from detections with AP {100 * ap:.1f} here: the lower it is, the less the list says.',
+    ]
     if folds is None and split == 'train':
         lines.append('A detector partly believes annotations that it was trained on: --folds 3 judges without that.')
     return AuditResult(suspects, images, out, lines=lines)
