@@ -34,14 +34,14 @@ class Images:
         return dict(inputs=torch.zeros(3, *self.size, dtype=torch.uint8), data_samples=sample)
 
 
-def findings(name, sizes=SIZES, **model):
+def findings(name, sizes=SIZES, data=None, **model):
     """The findings for a row of the table of detectors, whose test images have a short side of 128 pixels."""
     init_default_scope('mmdet')
     cfg = small_config(name)
     cfg.model.update(model)
     resize = dict(type='Resize', scale=(128, 128))
     cfg = dict(model=cfg.model, test_dataloader=dict(dataset=dict(pipeline=[resize])))
-    data = {split: Images(size) for split, size in sizes.items()}
+    data = data or {split: Images(size) for split, size in sizes.items()}
     built = Built(Config(cfg), model=MODELS.build(cfg['model']), data=data, loops=dict(train=1))
     mode, state = built.model.training, torch.get_rng_state()
     texts = [(one.where, one.text.rpartition('; ')[2]) for one in findings_of('unfit-size', built)]
@@ -72,3 +72,8 @@ def test_sides_whose_halves_do_not_meet():
 )
 def test_images_that_a_detector_can_work_with(name):
     assert not findings(name)
+
+
+@pytest.mark.parametrize('sample', [dict(img_path='a.png'), None, dict(inputs=[torch.zeros(3, 8, 8)])])
+def test_samples_that_no_detector_gets(sample):
+    assert not findings('RTMDet', data=dict(train=[sample]))

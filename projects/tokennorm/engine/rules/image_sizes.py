@@ -70,7 +70,7 @@ def _smallest_batch(model: Any, dataset: Any, training: bool) -> tuple[int, int]
     with preserved_generators():
         for i in sorted({i * len(dataset) // SAMPLES for i in range(SAMPLES)}):
             sample = dataset[i]
-            if not isinstance(sample['inputs'], torch.Tensor):
+            if not isinstance(sample, dict) or not isinstance(sample.get('inputs'), torch.Tensor):
                 return None
             batch = dict(inputs=[sample['inputs']], data_samples=[sample['data_samples']])
             shapes.append(tuple(pads(batch, training)['inputs'].shape[-2:]))
