@@ -40,7 +40,7 @@ def loaders(cfg: Mapping[str, Any], splits: Iterable[str] = ('train', 'val', 'te
 
 def innermost_datasets(dataset: Any) -> Iterator[Any]:
     """Yields the datasets, or their configs, inside wrappers such as RepeatDataset and ConcatDataset."""
-    entries = dataset if isinstance(dataset, Mapping) else vars(dataset)
+    entries = dataset if isinstance(dataset, Mapping) else getattr(dataset, '__dict__', {})
     if 'dataset' in entries:
         yield from innermost_datasets(entries['dataset'])
     elif 'datasets' in entries:
