@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from experiments.audit import again
 from experiments.audit.plant import count_found, overlaps, plant
 from experiments.audit.run import FIRST, both_lists, scored, tables
 from tests.helpers.detections import make_truth, perfect
@@ -57,3 +58,25 @@ def test_a_list_without_detectors_is_not_measured(tmp_path):
     rows = list(tables([]))
     assert len(rows) == 2 + 4 * 2 * 3 + 2 * 6
     assert all(row.count('not measured') == 2 * len(FIRST) for row in rows[2:])
+
+
+@pytest.mark.parametrize(
+    ('raccoon', 'bccd', 'decided'),
+    [
+        ([2, 1], [1, 1.5], '`--init`'),
+        ([-2, -1], [-1.5, -1], 'anew'),
+        ([9, 9], [1, 1], 'undecided'),
+        ([9, 9], [-9, -9], 'undecided'),
+    ],
+)
+def test_training_again_is_better_on_both_or_undecided(raccoon, bccd, decided):
+    results = [
+        dict(data=data, seed=seed, arm=arm, epochs=3, AP=40 + (gain if arm == 'init' else 0), cpu_seconds=60)
+        for data, gains in (('raccoon', raccoon), ('bccd', bccd))
+        for seed, gain in enumerate(gains)
+        for arm in again.ARMS
+    ]
+    assert again.decision(results, 3) == decided
+    assert again.decision(results[:-1], 3) == again.decision(results, 6) == 'not measured'
+    assert '| not measured |' in again.table(results)[2]
+    assert again.table(results)[-2] == f'3 epochs: {decided}'

@@ -8,8 +8,9 @@ import cv2
 import pytest
 
 from tests.helpers.detections import CLASSES
+from tokennorm.base.messages import UserError
 from tokennorm.datasets.splits import CocoSplit
-from tokennorm.report.label_tools import KINDS, label_studio_tasks, write_suspects
+from tokennorm.report.label_tools import KINDS, label_studio_tasks, merge_corrected, write_suspects
 
 
 @pytest.fixture
@@ -102,6 +103,65 @@ def test_a_file_listed_twice_is_written_once(written, report):
     assert rows(found) == rows(content)
 
 
+# As label-studio-sdk 2.1.2 writes names with its server away, with its folder there, and with images; of an upload.
+NAMES = (
+    lambda name: name,
+    lambda name: f'/data/local-files/?d=my%20images/{name}',
+    lambda name: f'../../root/images/{name}',
+    lambda name: f'images/094f897d__{name}',
+    lambda name: f'/data/upload/3/ab12cd34-{name}',
+)
+
+
+@pytest.mark.parametrize('renamed', NAMES)
+def test_corrected_images_replace_those_of_the_annotations(written, tmp_path, renamed):
+    """All suspects of five images are corrected, and exported with other ids: the rest of the annotations stays."""
+    folder, _, truth = written
+    content = json.loads((folder / 'suspects.json').read_text())
+    numbers = {one['id']: 70 + i for i, one in enumerate(content['categories'][::-1])}
+    categories = [one | dict(id=numbers[one['id']]) for one in content['categories']]
+    images = [one | dict(id=one['id'] + 500, file_name=renamed(one['file_name'])) for one in content['images']]
+    objects = [
+        one | dict(id=i, image_id=one['image_id'] + 500, category_id=numbers[one['category_id']])
+        for i, one in enumerate(content['annotations'])
+        if marks(one).get('suspect') != 'spurious'
+    ]
+    file, corrected = tmp_path / 'val.json', tmp_path / 'corrected.json'
+    file.write_text(json.dumps(truth))
+    corrected.write_text(json.dumps(dict(images=images, annotations=objects, categories=categories)))
+    merge_corrected(file, corrected)
+    merged = json.loads(file.read_text())
+    listed = {one['id'] for one in content['images']}
+
+    def rows(annotations):
+        return sorted((one['image_id'], one['category_id'], one['bbox']) for one in annotations)
+
+    kept = [one for one in truth['annotations'] if one['image_id'] not in listed]
+    right = [one for one in content['annotations'] if marks(one).get('suspect') != 'spurious']
+    assert [one for one in merged['annotations'] if one['image_id'] not in listed] == kept
+    assert rows(merged['annotations']) == rows([*kept, *right])
+    assert not any(map(marks, merged['annotations']))
+    assert len({one['id'] for one in merged['annotations']}) == len(merged['annotations'])
+    assert (merged['images'], merged['categories']) == (truth['images'], truth['categories'])
+
+
+def test_corrected_images_of_other_data_are_refused(written, tmp_path):
+    folder, _, truth = written
+    file, corrected = tmp_path / 'val.json', tmp_path / 'corrected.json'
+    file.write_text(json.dumps(truth))
+    content = json.loads((folder / 'suspects.json').read_text())
+    content['images'][0]['file_name'] = 'other.jpg'
+    for text, error in (
+        (json.dumps(content), 'has images or classes that .*val.json does not have: other.jpg$'),
+        (json.dumps(content | dict(images=[], categories=[dict(id=1, name='bird')])), 'does not have: bird$'),
+        ('{}', 'not COCO annotations: '),
+    ):
+        corrected.write_text(text)
+        with pytest.raises(UserError, match=error):
+            merge_corrected(file, corrected)
+        assert json.loads(file.read_text()) == truth
+
+
 def test_names_in_addresses_of_label_studio_are_escaped(tmp_path):
     """As Label Studio's local storage writes them: it reads what follows & as another parameter."""
     image = dict(id=1, file_name='a b/c&d #1+50%.jpg', width=10, height=10)
@@ -188,23 +248,16 @@ def test_label_studio_accepts_the_tasks(written):
 
 @pytest.mark.slow
 def test_fiftyone_reads_the_attributes(written):
-    fiftyone = pytest.importorskip('fiftyone', reason='fiftyone is not installed')
+    """By its reader of COCO files: its datasets need MongoDB."""
+    coco = pytest.importorskip('fiftyone.utils.coco', reason='fiftyone is not installed')
     folder, suspects, _ = written
-    dataset = fiftyone.Dataset.from_dir(
-        dataset_type=fiftyone.types.COCODetectionDataset,
-        data_path=str(folder / 'images'),
-        labels_path=str(folder / 'suspects.json'),
-        label_types='detections',
-        label_field='truth',
-        extra_attrs=True,
-    )
-    files = [Path(sample.filepath).name for sample in dataset]
-    found = Counter(
-        (Path(sample.filepath).name, one['attributes']['suspect'], one['attributes']['suspect_score'], one.label)
-        + (one['attributes']['detected'],)
-        for sample in dataset
-        for one in sample.truth.detections
-        if one.has_field('attributes') and one['attributes']
-    )
-    assert len(files) == 5
-    assert found == expected_marks(suspects, files)
+    _, classes, _, images, objects = coco.load_coco_detection_annotations(str(folder / 'suspects.json'), True)
+    found = Counter()
+    for image_id, image in images.items():
+        for one in objects[image_id]:
+            detection = one.to_detection((image['width'], image['height']), classes)
+            if detection.has_field('suspect') and detection['suspect']:
+                values = [detection[key] for key in ('suspect', 'suspect_score', 'label', 'detected')]
+                found[(image['file_name'], *values)] += 1
+    assert len(images) == 5
+    assert found == expected_marks(suspects, {image['file_name'] for image in images.values()})

@@ -15,6 +15,8 @@ import cv2
 import numpy as np
 
 from tokennorm.base.files import write_atomically
+from tokennorm.base.messages import UserError, shorten, user_errors
+from tokennorm.datasets.coco.file_names import match_names
 from tokennorm.datasets.contact_sheet import draw_annotations, tile
 from tokennorm.datasets.image_files import read_image
 from tokennorm.datasets.splits import CocoSplit
@@ -64,6 +66,35 @@ def write_suspects(folder: Path, split: CocoSplit, suspects: Sequence[Mapping[st
     return len(files)
 
 
+def merge_corrected(annotations: str | Path, corrected: str | Path) -> None:
+    """Replaces the annotations of some images in a COCO file by those of another COCO file, which a label tool wrote.
+
+    Images are matched by the names that `tokennorm audit` gave them, also where Label Studio has changed these, and
+    classes by name. Ids may differ. The attributes of suspects are left out.
+
+    Raises:
+        UserError: for images and classes that the first file does not have, and for files that are not COCO.
+    """
+    with user_errors(OSError, ValueError, KeyError, TypeError, where='not COCO annotations: '):
+        old, new = (json.loads(Path(path).read_text('utf-8')) for path in (annotations, corrected))
+        known = {Path(_copied_name(image)): image['id'] for image in old['images']}
+        files = match_names([image['file_name'] for image in new['images']], known)
+        names = {one['name']: one['id'] for one in old['categories']}
+        missing = [image['file_name'] for image in new['images'] if image['file_name'] not in files]
+        missing += [name for one in new['categories'] if (name := one['name']) not in names]
+    if missing:
+        raise UserError(f'{corrected} has images or classes that {annotations} does not have: {shorten(missing, 3)}')
+    images = {image['id']: known[files[image['file_name']]] for image in new['images']}
+    classes = {one['id']: names[one['name']] for one in new['categories']}
+    kept = [one for one in old['annotations'] if one['image_id'] not in images.values()]
+    first = max((one['id'] for one in old['annotations']), default=0) + 1
+    for i, one in enumerate(new['annotations'], first):
+        attributes = {k: v for k, v in (one.get('attributes') or {}).items() if k not in _ATTRIBUTES}
+        ids = dict(id=i, image_id=images[one['image_id']], category_id=classes[one['category_id']])
+        kept.append(one | ids | (dict(attributes=attributes) if 'attributes' in one else {}))
+    write_atomically(Path(annotations), json.dumps(old | dict(annotations=kept)).encode())
+
+
 _PLACE = 'file', 'kind', 'annotated', 'box', 'detected', 'detected_box'
 
 
@@ -93,6 +124,9 @@ _CVAT = [
 ]
 
 
+_ATTRIBUTES = {one['name'] for one in _CVAT}
+
+
 def as_coco(content: Mapping[str, Any], suspects: Sequence[Mapping[str, Any]], files: Sequence[str]) -> dict[str, Any]:
     """Returns COCO content of some images, whose suspects have attributes: kind, score and detected class.
 
@@ -103,8 +137,7 @@ def as_coco(content: Mapping[str, Any], suspects: Sequence[Mapping[str, Any]], f
     ids = {one['id'] for one in images}
     annotations = [dict(one) for one in content['annotations'] if one['image_id'] in ids]
     categories = {one['name']: one['id'] for one in content['categories']}
-    by_id = {one['id']: one for one in annotations}
-    by_place = {str([one['image_id'], one['category_id'], one['bbox']]): one for one in annotations}
+    by_place = {(one['image_id'], one['category_id'], *one['bbox']): one for one in annotations}
     new_id = max((one['id'] for one in content['annotations']), default=0)
     for suspect in suspects:
         if suspect['kind'] == 'missing':
@@ -113,9 +146,9 @@ def as_coco(content: Mapping[str, Any], suspects: Sequence[Mapping[str, Any]], f
             one = dict(id=new_id, image_id=by_name[suspect['file']]['id'], bbox=box, area=box[2] * box[3], iscrowd=0)
             annotations.append(one | dict(category_id=categories[suspect['detected']], segmentation=[]))
             marked = annotations[-1]
-        elif (marked := by_id.get(suspect['id'])) is None:  # of the same file, which is listed several times
-            place = by_name[suspect['file']]['id'], categories[suspect['annotated']], suspect['box']
-            marked = by_place[str(list(place))]
+        else:  # a file that is listed several times is written once: its objects have other ids
+            place = by_name[suspect['file']]['id'], categories[suspect['annotated']], *suspect['box']
+            marked = by_place[place]
         score, detected = f'{suspect["score"]:.2f}', suspect['detected'] or ''
         marked['attributes'] = dict(
             marked.get('attributes') or {}, suspect=suspect['kind'], suspect_score=score, detected=detected

@@ -21,16 +21,25 @@ def find_files(paths: Sequence[str], files: Iterable[Path]) -> dict[str, Path]:
     missing = [path for path in paths if not os.path.isfile(path)]
     if not missing:
         return {}
+    found = match_names(missing, filter(is_image, files))
+    used = {os.path.abspath(path) for path in paths}
+    return {path: file for path, file in found.items() if os.path.abspath(file) not in used}
+
+
+def match_names(names: Iterable[str], files: Iterable[Path]) -> dict[str, Path]:
+    """Returns the file that each name means, as `find_files` does, of those that need not exist."""
     by_name = defaultdict(list)
-    for file in filter(is_image, files):
+    for file in files:
         by_name[_parts(file.name)[0]].append(file)
-    found = {path: file for path in missing if (file := _nearest(path, by_name)) is not None}
-    meant = Counter(map(os.path.abspath, found.values())) + Counter(map(os.path.abspath, set(paths)))
-    return {path: file for path, file in found.items() if meant[os.path.abspath(file)] == 1}
+    found = {name: file for name in names if (file := _nearest(name, by_name)) is not None}
+    meant = Counter(map(os.path.abspath, found.values()))
+    return {name: file for name, file in found.items() if meant[os.path.abspath(file)] == 1}
 
 
 def _nearest(path: str, by_name: dict[str, list[Path]]) -> Path | None:
     parts = _parts(unquote(path.rpartition('?d=')[2]))  # ?d= of Label Studio's local storage
+    if parts and parts[0] not in by_name:
+        parts[0] = re.sub('^[0-9a-f]{8}(-|__)', '', parts[0])  # of its uploads and downloads
     shared = {}
     for file in by_name.get(parts[0], ()) if parts else ():
         pairs = zip(parts, _parts(str(file)), strict=False)
