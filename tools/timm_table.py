@@ -94,14 +94,14 @@ def dtn_of(name: str, size: tuple[int, int], args: dict[str, object]) -> str:
 
 
 def row_of(name: str) -> tuple[str, ...]:
-    """The cells of a model after its name: strides, image sizes, `timm_args` and DTN."""
+    """The cells of a model after its name: strides, image sizes with their `timm_args`, and DTN."""
     trial = trial_of(name)
     if trial is None:
-        return '', 'not supported', '', ''
+        return '', 'not supported', ''
     sizes, size, args = trial
     shown = ', '.join(f'{key}={SHOWN.get(value, value)}' for key, value in args.items())
-    strides = ', '.join(str(entry['reduction']) for entry in build(name, timm_args=args).feature_info)
-    return strides, sizes, f'`{shown}`' if shown else '', dtn_of(name, size, args)
+    strides = '/'.join(str(entry['reduction']) for entry in build(name, timm_args=args).feature_info)
+    return strides, f'{sizes}: `{shown}`' if shown else sizes, dtn_of(name, size, args)
 
 
 def table(names: Iterable[str]) -> str:
@@ -109,7 +109,7 @@ def table(names: Iterable[str]) -> str:
     groups: dict[tuple[str, ...], list[str]] = {}
     for name in names:
         groups.setdefault(row_of(name), []).append(f'`{name}`')
-    head = '| models | strides | image sizes | `timm_args` | DTN |\n|---|---|---|---|---|\n'
+    head = '| models | strides | image sizes: `timm_args` | DTN |\n|---|---|---|---|\n'
     return head + ''.join(f'| {" | ".join((", ".join(models), *cells))} |\n' for cells, models in groups.items())
 
 

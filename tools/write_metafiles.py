@@ -100,50 +100,36 @@ def metrics(data: str, values: list[float]) -> list[dict[str, Any]]:
 
 HEADING = """# Model zoo
 
-{count} configs; `tokennorm configs` prints them with what they are for, and `tokennorm train --data DIR` [chooses
-one](guides/configs.md). Nothing here was trained on COCO or ImageNet: results on these are their authors'.
+{count} configs; [how to choose one](guides/configs.md). Nothing here was trained on COCO or ImageNet: results on these
+are their authors'.
 
-- **LN, DTN, DPN, DTN+DPN:** LayerNorm with the plain stem; DTN inside the blocks; Dual PatchNorm in the stem.
-- **h4458, h4458 DPN:** LN and DPN with the heads of DTN's PVT, (4, 4, 5, 8) instead of (1, 2, 5, 8)
-  ([why](concepts/dtn.md#options)): the control of DTN. **local:**
-  [LocalLayerNorm](concepts/normalizers.md#locallayernorm). **1xb2:** one GPU, batches of two, gradients of eight
-  accumulated.
-- **Parameters** in millions. **FLOPs** of LN and DTN in billions of multiply-adds for one image: detectors at 800 x
-  1280 pixels (Mask R-CNN with 1000 proposals and 100 masks), classifiers at 224 x 224.
-- **DTN paper:** AP on COCO val2017, box or box / mask, or top-1 accuracy on ImageNet-1k, of LN and DTN.
-- **COCO weights:** the AP of published weights that the LN config loads. Others load ImageNet weights or your
-  pretraining.
+- The first link of a row is LayerNorm with the plain stem; **DTN**, **DPN**, **h4458**, **local**, **1xb2** are
+  [its variants](guides/configs.md#names).
+- **Parameters, FLOPs** of the first: millions, and billions of multiply-adds for one image, detectors at 800 x 1280
+  pixels (Mask R-CNN with 1000 proposals and 100 masks), classifiers at 224 x 224.
+- **DTN paper:** AP on COCO val2017, box or box/mask, or top-1 accuracy on ImageNet-1k, of LayerNorm and DTN.
+- **COCO weights:** AP of the published weights that the first loads. Others load ImageNet weights or yours.
 
 ## Own photographs, demo, pretraining on a CPU, segmentation
 
-| configs | use them for | result |
-|---|---|---|
 {others}
 """
 OTHERS = {  # folders and names without a metafile: what they are for, and a result
-    'trial': ('your own photographs, on a CPU', '[what to expect](get_started/expect.md)'),
-    'demo/retinanet_pvt-mini-dtn-dpn_fpn_shapes': ('`make demo`: generated images', 'AP 43.1'),
-    'demo/retinanet_pvt-mini_fpn_shapes': ('`make demo CONTROL=1`: LayerNorm, plain stem', '[study](study/study.md)'),
-    'demo/retinanet_pvt-mini-dtn_fpn_bccd': ('blood cells', 'AP 47.0 after 24 of 60 epochs'),
-    'demo/retinanet_pvt-mini_fpn_bccd': ('the same with LayerNorm', 'not measured'),
-    'demo/mask-rcnn_pvt-mini_fpn_nuclei': ('nuclei of cells', 'with DTN and DPN, 3 epochs: AP 28.2, mask AP 29.1'),
-    'pretrain': ('[pretraining](guides/pretrain.md) on a CPU', '[study](study/study.md)'),
-    'fine_tune': ("`--model rtmdet-tiny` and others: mmdet's COCO weights on your own photographs", 'not trained'),
-    'detectors': ("[TokenNorm's backbones in other detectors](guides/migrate.md#more-detectors)", 'not trained'),
-    'segmentation': ('[semantic segmentation](guides/migrate.md#segmentation)', 'not trained'),
+    'trial': 'your own photographs on a CPU ([what to expect](get_started/expect.md))',
+    'demo/retinanet_pvt-mini-dtn-dpn_fpn_shapes': '`make demo`, AP 43.1 on generated images',
+    'demo/retinanet_pvt-mini_fpn_shapes': '`make demo CONTROL=1`',
+    'demo/retinanet_pvt-mini-dtn_fpn_bccd': 'blood cells, AP 47.0 after 24 of 60 epochs',
+    'demo/retinanet_pvt-mini_fpn_bccd': 'the same with LayerNorm, not measured',
+    'demo/mask-rcnn_pvt-mini_fpn_nuclei': 'nuclei; with DTN and DPN after 3 epochs AP 28.2, mask AP 29.1',
+    'pretrain': '[pretraining](guides/pretrain.md) on a CPU',
+    'fine_tune': "mmdet's COCO weights on your own photographs ([`--model`](guides/weights.md#on-a-cpu)), not trained",
+    'detectors': "[other detectors](guides/migrate.md#more-detectors) on TokenNorm's backbones, not trained",
+    'segmentation': '[semantic segmentation](guides/migrate.md#segmentation), not trained',
 }
 FOOTER = """
-FLOPs with DTN are lower than the paper's, because P is [separable](concepts/dtn.md). The learning rate of 0.001 on
-ImageNet is [the paper's 0.0005 by DeiT's rule](study/reproduction.md). `star` is ViT-T\\*, -S\\* or -B\\* of the DTN
-paper; `p32` has patches of 32 x 32 pixels; `augreg` is big_vision's recipe, for Dual PatchNorm; `release` the recipe of
-the DTN authors' code. Other combinations are options:
-
-```bash
-# another normalizer or stem; --init FILE for weights that fit it
---init none --cfg-options model.backbone.token_norm_cfg.type=DTN model.backbone.stem_cfg.type=DualPatchEmbed
-# Mask R-CNN on another size: mask-rcnn_pvtv2-b2_fpn_1x_coco with the weights that its RetinaNet config names
---cfg-options model.backbone.arch=b4 model.backbone.init_cfg.checkpoint=URL
-```
+The learning rate of 0.001 on ImageNet is [the paper's 0.0005 by DeiT's rule](study/reproduction.md). `star` is
+ViT-T\\*, -S\\* or -B\\* of the DTN paper; `p32` has patches of 32 x 32 pixels; `augreg` is big_vision's recipe, for
+Dual PatchNorm; `release` is that of the DTN authors' code.
 """
 
 
@@ -161,10 +147,10 @@ def index(results: dict[str, dict[str, Entry]]) -> str:
     """The text of docs/configs.md: a row per model, with a mark for each of its configs."""
     configs = [path for path in (ROOT / 'configs').glob('*/*.py') if path.parent.name != '_base_']
     others = ''
-    for key, cells in OTHERS.items():
+    for key, purpose in OTHERS.items():
         names = sorted(path.stem for path in configs if key in (path.parent.name, f'{path.parent.name}/{path.stem}'))
         links = ', '.join(f'[{name}](../configs/{key.partition("/")[0]}/{name}.py)' for name in names)
-        others += f'| {links} | {" | ".join(cells)} |\n'
+        others += f'- {links}: {purpose}\n'
     text = HEADING.format(count=len(configs), others=others.strip())
     for folder, (title, _, _) in COLLECTIONS.items():
         models: dict[str, dict[str, str]] = {}
@@ -172,22 +158,24 @@ def index(results: dict[str, dict[str, Entry]]) -> str:
             model, variant = model_and_variant(name)
             models.setdefault(model, {})[variant] = name
         paper = any('paper' in entry for entry in results[folder].values())
-        columns = ['model', 'configs', 'parameters', 'FLOPs', *(['DTN paper'] * paper)]
+        columns = ['configs', 'parameters, FLOPs', *(['DTN paper'] * paper)]
         coco = {model: published_detector(model) for model in models}
         columns += ['COCO weights'] * any(coco.values())
         text += f'\n## {title}\n\n| {" | ".join(columns)} |\n{"|---" * len(columns)}|\n'
         for model, variants in models.items():
             entries = [results[folder][variants[one]] for one in ('LN', 'DTN') if one in variants]
-            entries = entries or [results[folder][name] for name in variants.values()][:1]
-            marks = ' '.join(f'[{one}](../configs/{folder}/{name}.py)' for one, name in variants.items())
-            cells = [f'`{model}`', marks, f'{entries[0].get("parameters", 0) / 1e6:.1f}']
-            cells.append(', '.join(f'{entry.get("flops", 0) / 1e9:.1f}' for entry in entries))
+            first, *_ = variants.values()
+            marks = (
+                f'[{name if name == first else one}](../configs/{folder}/{name}.py)' for one, name in variants.items()
+            )
+            counts = results[folder][first]
+            cells = [' '.join(marks), f'{counts["parameters"] / 1e6:.1f}, {counts["flops"] / 1e9:.1f}']
             kept = 1 if folder == 'imagenet' else None
             stated = [entry['paper'][:kept] for entry in entries if 'paper' in entry]
-            cells += [', '.join(' / '.join(f'{value:.1f}' for value in values) for values in stated)] * paper
+            cells += [', '.join('/'.join(f'{value:.1f}' for value in values) for values in stated)] * paper
             if 'COCO weights' in columns:
                 aps = [coco[model].box_ap, coco[model].mask_ap] if coco[model] else []
-                cells.append(' / '.join(f'{ap:.1f}' for ap in aps if ap is not None))
+                cells.append('/'.join(f'{ap:.1f}' for ap in aps if ap is not None))
             text += f'| {" | ".join(cells)} |\n'
     return text + FOOTER
 

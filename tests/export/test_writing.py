@@ -32,7 +32,9 @@ from tokennorm.inference.runtime import ExportedDetector
 GUIDE = Path(__file__).resolve().parents[2] / 'docs' / 'guides' / 'export.md'
 
 
-def test_a_step_is_shown_with_its_time(capsys):
+@pytest.mark.parametrize('notebook', [False, True])
+def test_a_step_is_shown_with_its_time(capsys, monkeypatch, notebook):
+    monkeypatch.setattr('rich.console._is_jupyter', lambda: notebook)
     with timed('Tracing [the] detector'):
         assert capsys.readouterr().out == 'Tracing [the] detector ...\n'
     assert re.fullmatch(r'Tracing \[the\] detector 0:00:0\d\s*', capsys.readouterr().out)

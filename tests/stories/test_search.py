@@ -15,7 +15,7 @@ PAGE = Path(__file__).resolve().parents[2] / 'docs' / 'guides' / 'configs.md'
 def test_a_search_prunes_and_finds_the_best(demo_data, tmp_path, monkeypatch):
     pytest.importorskip('optuna')
     monkeypatch.chdir(tmp_path)
-    (script,) = re.findall(r'```python\n(.*?)```', PAGE.read_text(), re.DOTALL)
+    (script,) = re.findall(r'```python\n(import optuna.*?)```', PAGE.read_text(), re.DOTALL)
     for before, after in {
         "'DIR'": repr(str(demo_data)),
         "'retinanet_pvt-mini-dtn_fpn_bccd'": repr(CONFIG),

@@ -115,6 +115,7 @@ def map_files(function: Callable[[Any], Any], items: Sequence[Any], what: str) -
     The work begins at once, before the results are read. Many items show a progress bar. The processes end with this
     one, however it ends.
     """
+    from rich.console import Console
     from rich.progress import track
 
     many = len(items) >= MANY
@@ -126,7 +127,8 @@ def map_files(function: Callable[[Any], Any], items: Sequence[Any], what: str) -
         pool = ThreadPoolExecutor()
     results = pool.map(function, items, chunksize=64)
     pool.shutdown(wait=False)
-    return track(results, what, total=len(items), disable=not many)
+    # rich's own form in a notebook warns of ipywidgets, three times per bar
+    return track(results, what, total=len(items), disable=not many, console=Console(force_jupyter=False))
 
 
 def read_image(path: str | Path) -> np.ndarray | None:

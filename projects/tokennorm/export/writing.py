@@ -95,9 +95,9 @@ def trace(detector: WholeDetector, dynamic: bool = True, smallest_side: int = 1)
 
 @contextmanager
 def timed(step: str) -> Iterator[None]:
-    """Shows a step and its time: on a terminal while it runs, in a log a line when it begins and one with the time."""
+    """Shows a step and its time: on a terminal while it runs, elsewhere a line when it begins and one with the time."""
     columns = TextColumn('{task.description}', markup=False), TimeElapsedColumn()
-    with Progress(*columns, console=Console(file=sys.stdout)) as progress:
+    with Progress(*columns, console=Console(file=sys.stdout, force_jupyter=False)) as progress:
         if not progress.console.is_terminal:
             say(f'{step} ...')
         task = progress.add_task(step, total=1)
