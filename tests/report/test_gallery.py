@@ -85,6 +85,15 @@ def test_texts_cover_no_other_text():
     assert len(set(loud)) == len(loud) == 4
 
 
+def test_a_suspect_has_a_text_and_its_neighbors_have_none():
+    """The box in question is right, among errors that meet it and others."""
+    subject = Shape(np.array([100.0, 100, 60, 60]), 'cat', 'found')
+    others = [Shape(np.array([x, y, 50.0, 50]), 'dog', 'missed') for x in (0.0, 90, 220) for y in (0.0, 90, 220)]
+    drawn = place([*others, subject], (0, 0, 300, 300), (640, 640), around=subject.box)
+    assert [one.text for one in drawn if not one.is_quiet] == ['dog', 'cat']
+    assert drawn[-1].at == (213, 204, False)  # above its box, as if it were the only one
+
+
 def test_the_best_images_have_high_scores_and_overlaps(tmp_path):
     """Four images with an object of 10 x 10 pixels: loose but sure, tight but unsure, both, and with a false box."""
     images = [dict(id=i, file_name=f'{i}.png', height=40, width=40) for i in (1, 2, 3, 4)]

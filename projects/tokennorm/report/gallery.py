@@ -138,7 +138,8 @@ class Gallery:
         view = (0, 0, width, height) if around is None else surroundings(around, width, height)
         uri, size = as_uri(pixels, view)
         font = FONT if around is None else FONT_OF_REGION
-        objects, detections = (place(shapes, view, size, font) for shapes in self.shapes(image_id, height, width))
+        shapes = self.shapes(image_id, height, width)
+        objects, detections = (place(some, view, size, font, around) for some in shapes)
         return Picture(uri, size, objects, detections, caption, file_name)
 
     def _name(self, category_id: float) -> str:
@@ -165,19 +166,29 @@ def as_uri(pixels: np.ndarray, view: tuple[int, int, int, int]) -> tuple[str, tu
     return 'data:image/jpeg;base64,' + base64.b64encode(data.tobytes()).decode(), size
 
 
-def place(shapes: list[Shape], view: tuple[int, int, int, int], size: tuple[int, int], font: int = FONT) -> list[Drawn]:
+def place(
+    shapes: list[Shape],
+    view: tuple[int, int, int, int],
+    size: tuple[int, int],
+    font: int = FONT,
+    around: np.ndarray | None = None,
+) -> list[Drawn]:
     """Returns the shapes in a region x, y, width, height of an image, in units of the embedded image of this size.
 
     Texts of errors come first; one that would cover another, and those of other shapes if there are many, are quiet.
+    Of the surroundings of a box, the shapes most like it come first, and those unlike it are quiet.
     """
     x, y, w, h = view
     corners = np.array([[*one.box[:2], *(one.box[:2] + one.box[2:])] for one in shapes]).reshape(-1, 4) - [x, y, x, y]
     scaled = (corners * np.tile([size[0] / w, size[1] / h], 2)).round().astype(int).tolist()
     inside = [(one, box) for one, box in zip(shapes, scaled, strict=True) if _meet(box, (0, 0, *size))]
     many = sum(one.is_shown for one, _ in inside) > MANY
+    unlike = [0.0] * len(inside)
+    if around is not None:
+        unlike = [float(np.abs(one.box - around).sum() / max(around[2:].sum(), 1)) for one, _ in inside]
     drawn: dict[int, Drawn] = {}
     taken: list[tuple[float, ...]] = []  # left, top, right and bottom of the texts
-    for i in sorted(range(len(inside)), key=lambda i: inside[i][0].state not in ERRORS):
+    for i in sorted(range(len(inside)), key=lambda i: (unlike[i], inside[i][0].state not in ERRORS)):
         one, (left, top, right, bottom) = inside[i]
         score = f' {one.score:.2f}' if one.state in ('right', 'false') else ''
         text = (cut_middle(one.name, LONG_SIDE // 3, OPENCV * font, 2) + score).strip()
@@ -187,7 +198,8 @@ def place(shapes: list[Shape], view: tuple[int, int, int, int], size: tuple[int,
         places = [(x0, low - font, x0 + wide, low) for low in (top - 4, top + font, bottom + font, bottom - 4)]
         free = [at for at in places if at[1] >= 0 and at[3] <= size[1] and not any(_meet(at, one) for one in taken)]
         is_small = min(right - left, bottom - top) < SMALL
-        is_quiet = is_small or not free or not one.is_shown or (many and one.state not in ERRORS)
+        is_other = unlike[i] > 1 if around is not None else many and one.state not in ERRORS
+        is_quiet = is_small or not free or not one.is_shown or is_other
         taken += [] if is_quiet else free[:1]
         start, _, end, low = places[not is_small] if is_quiet else free[0]  # above a small shape, else inside
         part = None if one.mask is None else one.mask[y : y + h, x : x + w].astype(np.uint8)
