@@ -2,7 +2,7 @@
 
 import pytest
 
-from tokennorm.base.messages import UserError, did_you_mean, in_python, shorten, user_errors
+from tokennorm.base.messages import UserError, counted, did_you_mean, in_python, shorten, user_errors
 from tokennorm.images.pixels import ImageError
 
 
@@ -25,6 +25,15 @@ def test_lists_are_shortened():
     assert shorten(names) == 'n0, n1, n2, n3, n4, n5, n6, n7 and 2 more'
     assert shorten(names, 1) == 'n0 and 9 more'
     assert shorten([]) == ''
+
+
+@pytest.mark.parametrize(
+    ('number', 'noun', 'text'),
+    [(1, 'image', '1 image'), (0, 'image', '0 images'), (1, 'class', '1 class'), (1234567, 'class', '1234567 classes')]
+    + [(1.0, 'epoch', '1 epoch'), (0.5, 'epoch', '0.5 epochs')],
+)
+def test_numbers_of_things(number, noun, text):
+    assert counted(number, noun) == text
 
 
 def test_errors_of_these_kinds_become_user_errors():

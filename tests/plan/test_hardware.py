@@ -10,6 +10,7 @@ from tests.helpers.configs import small_config
 from tokennorm.base.messages import UserError
 from tokennorm.config.paths import config as config_path
 from tokennorm.plan.hardware import set_workers, use_full_precision_on_cpu, use_mixed_precision
+from tokennorm.plan.recipe import open_plan
 
 
 def test_options_of_mixed_precision(monkeypatch):
@@ -43,3 +44,13 @@ def test_workers_follow_the_cores(monkeypatch, cores, ranks, workers):
     cfg = small_config()
     set_workers(cfg, None)
     assert (cfg.val_dataloader.num_workers, cfg.val_dataloader.persistent_workers) == (workers, True)
+
+
+@pytest.mark.parametrize(
+    ('device', 'given', 'pinned'), [('cpu', False, False), ('cuda', False, True), ('cpu', True, True)]
+)
+def test_memory_is_pinned_for_a_gpu_or_by_the_user(device, given, pinned, monkeypatch):
+    monkeypatch.setattr('tokennorm.plan.hardware.get_device', lambda: device)
+    options = {'train_dataloader.pin_memory': True} if given else {}
+    cfg = open_plan('mmdet::rtmdet/rtmdet_tiny_8xb32-300e_coco', options=options).cfg
+    assert (cfg.train_dataloader.pin_memory, cfg.val_dataloader.get('pin_memory')) == (pinned, None)

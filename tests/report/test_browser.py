@@ -49,6 +49,15 @@ def test_the_figures_of_a_class_are_in_view_on_a_phone(long_names, tmp_path):
     assert max(right for _, right in rows) <= 390  # AP
 
 
+def test_the_difference_of_a_class_is_in_view_on_a_phone(long_names, tmp_path):
+    run = read_run(long_names)
+    compare(run, run, tmp_path / 'compare.html')
+    script = "return all('.sortable td:last-child').map(cell => cell.getBoundingClientRect().right)"
+    places = visit(tmp_path / 'compare.html', tmp_path, script, width=390)
+    assert len(places) == len(LONG_NAMES)
+    assert max(places) <= 390
+
+
 def test_a_table_is_sorted_by_a_click(report, tmp_path):
     script = """
       const column = i => all('#classes tbody tr').map(row => row.cells[i].textContent.trim());

@@ -57,7 +57,7 @@ def test_testing_prints_metrics_of_the_predictions(data, trained, tmp_path, caps
     tool('test')([*arguments, '--out', str(out), '--show-dir', 'drawn'])
     printed = capsys.readouterr().out
     assert f'--data: val is {data / "val"}: 12 images of 3 classes, 4 to 4 per class\n--data: ' in printed
-    assert '--data: there are 3 classes: val_evaluator.topk=(1,)' in printed
+    assert '--data: 3 classes: val_evaluator.topk=(1,)' in printed
     predictions = pickle.loads(out.read_bytes())
     assert len(predictions) == 12
     right = [int(sample['pred_score'].argmax()) == int(sample['gt_label']) for sample in predictions]

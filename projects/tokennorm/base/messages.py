@@ -81,5 +81,11 @@ def shorten(names: Sequence[str], most: int = 8) -> str:
     return ', '.join(names[:most]) + more
 
 
+def counted(number: float, noun: str) -> str:
+    """Returns '1 image', '2 images' or '2 classes'."""
+    shown = f'{number:g}' if isinstance(number, float) else number
+    return f'{shown} {noun}{"" if number == 1 else "es" if noun.endswith("s") else "s"}'
+
+
 class IncompleteWarning(UserWarning):
     """Some of the inputs were left out. The command line ends with an error instead."""

@@ -19,7 +19,7 @@ def build_parser() -> Parser:
     add_detector_arguments(parser)
     add_options_argument(parser)
     changed: dict[str, dict[str, Any]] = dict(
-        data=dict(help='folder, or data.yaml of YOLO: COCO, YOLO or Pascal VOC', required=True),
+        data=dict(help='folder, or data.yaml of YOLO: COCO, YOLO, Pascal VOC or CVAT', required=True),
         out=dict(type=Path, help='folder of the files; default: suspects'),
     )
     groups = add_training_options(parser, ('data', 'out', 'allow', 'strict'), **changed)

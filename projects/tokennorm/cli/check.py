@@ -1,4 +1,4 @@
-"""Checks a dataset in COCO, YOLO or Pascal VOC format before training, and draws its annotations; or checks a config.
+"""Checks a dataset before training, and draws its annotations; or checks a config.
 
 examples:
   tokennorm check DIR
@@ -8,6 +8,7 @@ examples:
 
 from pathlib import Path
 
+from tokennorm.base.messages import counted
 from tokennorm.cli.arguments import add_training_options, add_work_dir
 from tokennorm.cli.command import Parser, add_json, call, command, show
 from tokennorm.commands.check import check
@@ -15,7 +16,9 @@ from tokennorm.commands.check import check
 
 def build_parser() -> Parser:
     parser = Parser(__doc__)
-    parser.add_argument('data', help='folder, or the data.yaml of a YOLO dataset; or a config')
+    formats = 'COCO, YOLO, Pascal VOC or CVAT, as Label Studio, Roboflow and FiftyOne export them, too'
+    data = f'folder, or data.yaml of YOLO: {formats} (labelformat and datumaro convert others); or a config'
+    parser.add_argument('data', help=data)
     out = Path('work_dirs/check_dataset')
     parser.add_argument('--out', type=Path, default=out, help='folder for the contact sheets; default: %(default)s')
     add_work_dir(parser)
@@ -34,6 +37,5 @@ def main(argv: list[str]) -> None:
     show(result, args)
     if not result.ok:
         count = sum(one.severity == 'error' for one in result.findings)
-        problems = f'{count} problems' if count > 1 else '1 problem'
         which = 'that would break training or evaluation' if result.splits else 'of the config'
-        raise SystemExit(f'error: {problems} {which}, listed above')
+        raise SystemExit(f'error: {counted(count, "problem")} {which}, listed above')

@@ -10,7 +10,7 @@ import os
 from dataclasses import fields
 
 from tokennorm.base.cores import THREADS, chosen_threads, limit_threads
-from tokennorm.base.messages import UserError
+from tokennorm.base.messages import UserError, counted
 from tokennorm.cli.arguments import add_options_argument, add_training_options, add_work_dir
 from tokennorm.cli.command import Parser, add_json, command, show
 from tokennorm.commands.train import train_with
@@ -47,7 +47,7 @@ def train_in_ranks(args: argparse.Namespace, argv: list[str]) -> None:
     from torch.distributed.run import main as torchrun
 
     if not 1 <= args.gpus <= torch.cuda.device_count():
-        raise UserError(f'--gpus {args.gpus}: this machine has {torch.cuda.device_count()} GPUs')
+        raise UserError(f'--gpus {args.gpus}: this machine has {counted(torch.cuda.device_count(), "GPU")}')
     if args.device is not None:
         raise UserError('--gpus chooses the devices: leave out --device')
     if (threads := chosen_threads()) is None:

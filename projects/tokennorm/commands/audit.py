@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.base.files import make_output_dir
-from tokennorm.base.messages import UserError, in_python
+from tokennorm.base.messages import UserError, counted, in_python
 from tokennorm.base.ranks import print_once
 from tokennorm.commands.checks import check_at_least_one, check_choice, codes_of, path_of
 from tokennorm.commands.opening import name_detector
@@ -97,7 +97,8 @@ def audit(
     counts = Counter(one['kind'] for one in suspects)
     kinds = ', '.join(f'{kind} {count}' for kind, count in counts.most_common())
     lines = [
-        f'{out}: {len(suspects)} suspects ({kinds or "none"}); {images} images are written, the worst first',
+        f'{out}: {counted(len(suspects), "suspect")} ({kinds or "none"}); '
+        f'{counted(images, "image")} written, the worst first',
         f'They come from detections with AP {100 * ap:.1f} here: the lower it is, the less the list says.',
     ]
     if folds is None and split == 'train':
@@ -179,6 +180,6 @@ def _length_of(checkpoint: str, folds: int, images: int) -> str:
     report, time = folder / 'report.json', ''
     if report.is_file():
         time = json.loads(report.read_text('utf-8')).get('training') or ''
-    times = 'about as long as' if folds == 2 else f'about {folds - 1} times as long as'
-    text = f'{folds} detectors are trained, each without one of {folds} parts of the {images} images: {times} the run'
-    return f'{text} took. {time}'.strip()
+    text = f'{folds} detectors are trained, each without one of {folds} parts of {counted(images, "image")}'
+    times = '' if folds == 2 else f'{folds - 1} times '
+    return f'{text}: about {times}as long as the run took. {time}'.strip()

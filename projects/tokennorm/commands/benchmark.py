@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.base.console import say, table
-from tokennorm.base.messages import UserError, in_python
+from tokennorm.base.messages import UserError, counted, in_python
 from tokennorm.commands.checks import check_choice, codes_of, path_of, paths_of
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.opening import EXPORTED, name_detector
@@ -81,7 +81,7 @@ def benchmark(
         if other := [name for name, file in zip(names, opened, strict=True) if file.classes != trained.classes]:
             raise UserError(f'{other[0]} has other classes than {trained.checkpoint}; name files of the same detector')
         count = len(images.content['images'])
-        say(f'Checkpoint: {trained.description}\n{count} {split} images of {data}')
+        say(f'Checkpoint: {trained.description}\n{counted(count, f"{split} image")} of {data}')
         measured = measure([trained, *opened], images)
     sizes = [sum(value.nbytes for value in trained.model.state_dict().values()), *map(_bytes_of, names)]
     rows = [

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokennorm.base.messages import in_python
+from tokennorm.base.messages import counted, in_python, shorten
 from tokennorm.commands.checks import check_at_least_one, codes_of, path_of
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.result import Result
@@ -114,7 +114,8 @@ def _check_config(name: str, allow: Sequence[str], strict: bool) -> CheckResult:
     lines = []
     if absent:
         lines.append(f'note: the data of {", ".join(absent)} is not on this machine')
-    lines.append(f'note: not applied, as they need data, a training run or a checkpoint: {", ".join(left_out)}')
+    unjudged = f'{counted(len(left_out), "rule")} for data, training or a checkpoint not applied'
+    lines.append(f'note: {unjudged}: {shorten(left_out, 2)}; --json has all')
     lines.append(found.text() or 'No problems found.')
     return _result(found, without_data=absent, not_applied=left_out, lines=lines)
 

@@ -52,18 +52,20 @@ def compare(first: str | Path, second: str | Path, *, out: str | Path | None = N
     check_output_file(out)
     from tokennorm.report.comparison import compare as write_comparison
     from tokennorm.report.comparison import names_of, read_run, same_data
+    from tokennorm.report.page import format_difference
 
     runs = read_run(first), read_run(second)
     name, other = names_of(*runs)
     results: dict[str, Compared] = {}
     lines: list[str] = []
-    for iou_type, found in write_comparison(*runs, out).items():
+    for iou_type, (low, high) in write_comparison(*runs, out).items():
         aps = [float(run.numbers['results'][iou_type]['summary']['mAP']) for run in runs]
-        results[iou_type] = Compared(aps[0], aps[1], found.value, found.low, found.high)
-        which = 'equal to' if found.value == 0 else 'higher than' if found.value > 0 else 'lower than'
-        interval = '' if found.low is None else f', 95% interval {100 * found.low:+.1f} to {100 * found.high:+.1f}'
-        points = f'{100 * aps[1] - 100 * aps[0]:+.1f}{interval}'
-        lines.append(f'{iou_type} AP of {other}: {100 * aps[1]:.1f}, {which} {100 * aps[0]:.1f} of {name} ({points})')
+        results[iou_type] = Compared(*aps, aps[1] - aps[0], low, high)
+        points = format_difference(*aps)
+        which = 'equal to' if points == '+0.0' else 'higher than' if points[0] == '+' else 'lower than'
+        interval = '' if low is None else f', 95% interval {100 * low:+.1f} to {100 * high:+.1f}'
+        before, after = (f'{100 * ap:.1f}' for ap in aps)
+        lines.append(f'{iou_type} AP of {other}: {after}, {which} {before} of {name} ({points}{interval})')
     if not (is_same := same_data(*runs)):
         lines.append(
             'warning: the two are evaluated on different data, so that this is not a difference of the detectors'

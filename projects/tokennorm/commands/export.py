@@ -8,7 +8,7 @@ from typing import Any
 
 from tokennorm.base.console import say
 from tokennorm.base.files import check_output_file
-from tokennorm.base.messages import UserError, in_python, shorten, user_errors
+from tokennorm.base.messages import UserError, counted, in_python, shorten, user_errors
 from tokennorm.commands.checks import check_choice, codes_of, optional_path, path_of
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.opening import name_detector
@@ -147,7 +147,7 @@ def export(
     from tokennorm.export.measure import change_by_padding, measure
     from tokennorm.inference.runtime import ExportedDetector
 
-    count = len(images.content['images'])
+    count = counted(len(images.content['images']), 'image')
     say(f'Evaluating PyTorch and {out} on the {split} images of {verify}')
     with user_errors(ImageError, where='--verify: '):
         written = ExportedDetector(out)
@@ -159,14 +159,14 @@ def export(
     differences = losses if int8 else {kind: abs(loss) for kind, loss in losses.items()}  # INT8 may be better
     for kind, value in differences.items():
         lines.append(
-            f'{kind} AP on {count} images: exported {100 * exported.aps[kind]:.2f}, PyTorch '
+            f'{kind} AP on {count}: exported {100 * exported.aps[kind]:.2f}, PyTorch '
             f'{100 * pytorch.aps[kind]:.2f}: {"a loss of" if int8 else "they differ by"} '
             f'{"less than" if value < tolerance else "at least"} {100 * tolerance:g}'
         )
     lines.append(f'On a canvas of twice the sides scores change by {score:.3f} at most, boxes by {pixels:.1f} pixels')
     found.show()
     aps = ', '.join(f'{kind} AP {100 * ap:.2f}' for kind, ap in exported.aps.items())
-    write_card(replace(card, measured=f'This file, on {count} images: {aps}.'))
+    write_card(replace(card, measured=f'This file, on {count}: {aps}.'))
     if max(pytorch.aps.values()) < 0.01:
         lines.append('An AP near 0 hardly compares them: verify with data that the detector was trained for')
     if max(differences.values()) >= tolerance:

@@ -9,7 +9,7 @@ from typing import Any
 from tokennorm.base.console import say
 from tokennorm.base.cores import container_cores
 from tokennorm.base.files import make_output_dir
-from tokennorm.base.messages import IncompleteWarning, UserError, in_python, shorten
+from tokennorm.base.messages import IncompleteWarning, UserError, counted, in_python, shorten
 from tokennorm.commands.checks import check_at_least_one, check_fraction, check_mapping, codes_of, path_of, texts_of
 from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.opening import is_exported, name_detector
@@ -161,7 +161,8 @@ def predict(
     shown = f'{results.shown} with scores of at least {predictor.lowest:.3g}'
     if options.drawings:
         shown += ' are drawn'
-    lines = [f'{out}: detections.json ({objects} detections on {images} image{"" if images == 1 else "s"}); {shown}']
+    found = f'{counted(objects, "detection")} on {counted(images, "image")}'
+    lines = [f'{out}: detections.json ({found}); {shown}']
     if thresholds is None and recommended is not None and (results.shown or min(recommended) < predictor.lowest):
         question = 'Too many boxes?' if results.shown else 'No boxes?'
         lines.append(f'{question} --thresholds best applies the score thresholds that the training run recommends.')
@@ -169,13 +170,14 @@ def predict(
     if unread:
         problems.append(f'{len(unread)} of {done} files could not be read: {shorten(unread, 5)}')
     if unwritten:
-        problems.append(f'drawings or crops of {len(unwritten)} images could not be written: {shorten(unwritten, 5)}')
+        count = counted(len(unwritten), 'image')
+        problems.append(f'drawings or crops of {count} could not be written: {shorten(unwritten, 5)}')
     if results.interrupted and source.count:
-        problems.append(f'interrupted after {done} of {source.count} images')
+        problems.append(f'interrupted after {done} of {counted(source.count, "image")}')
     elif source.count and done + 2 < 0.95 * source.count and not _ends_in_time(source):
         lines.append(f'the file claims {source.count} frames, and {done} were decoded: it may be trimmed or damaged')
     elif not source.count and not results.interrupted:
-        lines.append(f'{sources[0]}: the stream ended after {done} frames')
+        lines.append(f'{sources[0]}: the stream ended after {counted(done, "frame")}')
     if options.drawings and source.frame_rate and (uneven := uneven_times([*source.times.values()], source.frame_rate)):
         lines.append(uneven)
     if predictor.full:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokennorm.base.messages import UserError, in_python
+from tokennorm.base.messages import UserError, counted, in_python
 from tokennorm.commands.checks import path_of
 from tokennorm.commands.result import Result
 
@@ -60,6 +60,6 @@ def publish(source: Any, out: str | Path, *, license: str = '') -> PublishResult
     card = write_card(Card(written, classes, license=license, report=report_of(source)))
     size, tensors = len(file) / 1e6, len(published['state_dict'])
     before = f' instead of {source.stat().st_size / 1e6:.1f} MB' if source.is_file() else ''
-    lines = [f'{written}: {size:.1f} MB{before}, {tensors} tensors', f'from {checkpoint}']
+    lines = [f'{written}: {size:.1f} MB{before}, {counted(tensors, "tensor")}', f'from {checkpoint}']
     lines += [f'left out: {", ".join(dropped) or "nothing"}', f'model card: {card}']
     return PublishResult(written, card, source, size, tensors, dropped, lines=lines)

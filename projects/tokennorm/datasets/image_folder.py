@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tokennorm.base.messages import shorten
+from tokennorm.base.messages import counted, shorten
 from tokennorm.datasets.image_files import is_data, is_image, left_out
 from tokennorm.datasets.splits import SPLIT_NAMES
 
@@ -22,9 +22,10 @@ class ImageSplit(NamedTuple):
     def summary(self, name: str) -> str:
         """Returns one line with the folder and its numbers of images, for the split of this name."""
         counts = self.counts.values()
+        left_out = self.left_out and f'; files of formats that are not read: {self.left_out}'
         return (
-            f'{name} is {self.folder}: {sum(counts)} images of {len(counts)} classes, {min(counts)} to {max(counts)} '
-            'per class' + (self.left_out and f'; files of formats that are not read: {self.left_out}')
+            f'{name} is {self.folder}: {counted(sum(counts), "image")} of {counted(len(counts), "class")}, '
+            f'{min(counts)} to {max(counts)} per class{left_out}'
         )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.base.files import write_atomically
-from tokennorm.base.messages import UserError
+from tokennorm.base.messages import UserError, counted
 from tokennorm.datasets.coco.folder import read_whole
 from tokennorm.datasets.discovery import find_splits, in_canonical_form
 from tokennorm.datasets.splits import CocoSplit
@@ -34,8 +34,8 @@ def find_unsplit(path: Path) -> dict[str, CocoSplit]:
         return dict(train=replace(split, image_dir=path.parent, content={**split.content, 'images': images}))
     splits = find_splits(path, ('train',))
     if 'val' in splits:
-        number = len(splits['val'].content['images'])
-        raise ValueError(f'{path} has a val split already: {number} images; train with --data {path} as it is')
+        size = counted(len(splits['val'].content['images']), 'image')
+        raise ValueError(f'{path} has a val split already: {size}; train with --data {path} as it is')
     if (file := Path(splits['train'].source)).is_file():
         raise ValueError(f'{path} is a COCO dataset; name the file to divide, {file}')
     return splits
@@ -59,7 +59,7 @@ def split_annotations(
             break
         val += some
     if not 0 < len(val) < count:
-        of_images = f'of {count} images (groups that stay together: {len(groups)})'
+        of_images = f'of {counted(count, "image")} (groups that stay together: {len(groups)})'
         raise ValueError(f'a fraction of {val_fraction} {of_images} leaves a split without images')
     contents = {name: split.content for name, split in splits.items()}
     contents |= _divided(whole.content, {image['id'] for image in val})
@@ -82,7 +82,8 @@ def write_folds(whole: CocoSplit, folds: int, folder: Path, seed: int = 0) -> No
     """
     groups = _groups(whole.content['images'], seed)
     if len(groups) < folds:
-        raise UserError(f'--folds {folds}: {whole.source} has only {len(groups)} images, or groups of copies')
+        size = counted(len(groups), 'image')
+        raise UserError(f'--folds {folds}: {whole.source} has only {size}, or groups of copies')
     images = [
         one | dict(file_name=os.path.abspath(whole.image_dir / one['file_name'])) for one in whole.content['images']
     ]

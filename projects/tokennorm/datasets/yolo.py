@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from tokennorm.base.messages import counted
 from tokennorm.datasets.coco.entries import Entry, as_coco
 from tokennorm.datasets.coco.file_names import find_files
 from tokennorm.datasets.image_files import (
@@ -140,7 +141,7 @@ def _class_names(content: Mapping[str, Any], file: Path) -> list[str]:
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f'{file}: names must be a list of names, or a mapping whose keys count from 0')
     if content.get('nc', '0').strip() not in ('0', str(len(names))):
-        CLASS_COUNT.report('', f'{file}: nc={content["nc"]:.20}, but names has {len(names)} classes', names)
+        CLASS_COUNT.report('', f'{file}: nc={content["nc"]:.20}, but names has {counted(len(names), "class")}', names)
     return names
 
 
@@ -160,7 +161,7 @@ def _images_of_splits(content: Mapping[str, Any], file: Path) -> dict[str, Label
         elif split != 'test':  # exporting programs write it, with or without images and labels for it
             text = f'{file}: {split}={value!r} has no images'
             if images:
-                text = f'{file}: {split} has no label file for any of {len(images)} images'
+                text = f'{file}: {split} has no label file for any of {counted(len(images), "image")}'
                 text += f'; {images[0][1]} was expected for {images[0][0]}'
             raise ValueError(text)
     return splits

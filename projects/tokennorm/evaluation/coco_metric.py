@@ -86,7 +86,7 @@ class CocoMetric(MMDetCocoMetric):
             before = self._read_ids
             self.img_ids = self._read_ids = [image_id for image_id in known if image_id in read]
             if (count := len(self.img_ids)) < len(known) and self.img_ids != before:
-                text = f'AP is that of the {count} images that were read, of {len(known)} in {self.ann_file}'
+                text = f'AP is that of {count} of the {len(known)} images in {self.ann_file}: others were not read'
                 MMLogger.get_current_instance().info(text)
         other = [metric for metric in self.metrics if metric not in ('bbox', 'segm')]
         if self._coco_api is None or self.format_only or other:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from mmengine.config import Config
 
-from tokennorm.base.messages import UserError, user_errors
+from tokennorm.base.messages import UserError, counted, user_errors
 from tokennorm.base.ranks import is_first_process, print_once
 from tokennorm.config.open_config import drop_variables
 from tokennorm.config.tree import evaluators, innermost_datasets, is_classifier, loaders, set_num_classes, walk
@@ -58,7 +58,7 @@ def use_data_folder(
         with plan.step(f'data of {folder}', show=False):
             use_image_folder(plan.cfg, images, tested)
         number = len(next(iter(images.values())).counts)
-        with plan.step(f'--data: there are {number} classes'):
+        with plan.step(f'--data: {counted(number, "class")}'):
             limit_topk(plan.cfg, number)
     else:
         with collected() as findings:
@@ -72,7 +72,7 @@ def use_data_folder(
             use_coco_splits(plan.cfg, splits, tested)
         with plan.step('--data: there are masks as run lengths, which mmdet leaves out with poly2mask=False'):
             read_run_lengths(plan.cfg, splits)
-        with plan.step(f'--data: images have up to {inspection.most_objects} objects'):
+        with plan.step(f'--data: images have up to {counted(inspection.most_objects, "object")}'):
             fit_limits(plan.cfg, inspection.most_objects)
         if fit_images:
             content = next(iter(splits.values())).content

@@ -39,6 +39,13 @@ def use_full_precision_on_cpu(cfg: Config) -> None:
     wrapper['type'] = 'OptimWrapper'
 
 
+def unpin_memory_on_cpu(cfg: Config) -> None:
+    """Turns pinned memory off on a CPU, where PyTorch would warn of it in every epoch."""
+    for loader in loaders(cfg) if get_device() == 'cpu' else ():
+        if loader.get('pin_memory'):
+            loader['pin_memory'] = False
+
+
 def set_workers(cfg: Config, workers: int | None) -> None:
     """Sets the data workers of every loader; None for the cores of this machine per rank, less one, from 1 to 4."""
     if workers is None:

@@ -56,8 +56,8 @@ class TrainOptions:
     )
     data: str | Path | None = option(
         'data',
-        'folder, or data.yaml of YOLO, that replaces the data of the config: COCO, YOLO or Pascal VOC for a detector, '
-        'train/CLASS/*.jpg and val/CLASS/*.jpg for a classifier',
+        'folder, or data.yaml of YOLO, that replaces the data of the config: COCO, YOLO, Pascal VOC or CVAT for a '
+        'detector, train/CLASS/*.jpg and val/CLASS/*.jpg for a classifier',
         metavar='DIR',
     )
     image_size: int | None = integer(

@@ -11,7 +11,7 @@ from typing import Any
 from mmengine.config import Config
 from mmengine.registry import MODELS
 
-from tokennorm.base.messages import UserError, did_you_mean
+from tokennorm.base.messages import UserError, counted, did_you_mean
 from tokennorm.base.published import published_detector
 from tokennorm.base.ranks import print_once
 from tokennorm.checkpoints.locating import CheckpointError, newest_checkpoint, packaged_file
@@ -26,7 +26,7 @@ from tokennorm.plan.augmentation import augment_strongly
 from tokennorm.plan.changes import Plan
 from tokennorm.plan.data import limit_detections, resize_images, use_loader_defaults
 from tokennorm.plan.epochs import set_epochs
-from tokennorm.plan.hardware import set_workers, use_full_precision_on_cpu, use_mixed_precision
+from tokennorm.plan.hardware import set_workers, unpin_memory_on_cpu, use_full_precision_on_cpu, use_mixed_precision
 from tokennorm.plan.hooks import use_common_hooks, use_training_hooks
 from tokennorm.plan.options import LOGGERS, MODEL_NAMES, TrainOptions, check_integer
 from tokennorm.plan.schedule import batch_in_name, every
@@ -91,7 +91,7 @@ def coco_start(splits: Mapping[str, CocoSplit], masks: bool) -> str:
     if images >= FEW_IMAGES * classes:
         return ''
     published = published_detector(MODEL_NAMES[COCO_START][masks])
-    why = f'. With {images} images of {classes} class{"" if classes == 1 else "es"} try --model {COCO_START}'
+    why = f'. With {counted(images, "image")} of {counted(classes, "class")} try --model {COCO_START}'
     return f'{why}: it downloads COCO weights ({published.size} MB)'
 
 
@@ -109,6 +109,7 @@ def open_plan(
         cfg.launcher, cfg.work_dir = launcher, str(named or Path('work_dirs', Path(cfg.filename).stem))
         if is_classifier(cfg):
             use_loader_defaults(cfg)
+        unpin_memory_on_cpu(cfg)
         use_coco_metric(cfg)
         use_batches_of_one_size(cfg)
         use_common_hooks(cfg)

@@ -18,7 +18,7 @@ from mmengine.hooks import LoggerHook
 from mmengine.registry import OPTIMIZERS
 from mmengine.runner import Runner
 
-from tokennorm.base.messages import UserError
+from tokennorm.base.messages import UserError, counted
 from tokennorm.findings.elsewhere import SCHEDULE_LENGTH
 from tokennorm.plan.changes import Plan
 from tokennorm.plan.options import TrainOptions
@@ -199,7 +199,7 @@ def _set_schedule(runner: Runner, plan: Plan, schedulers: list[Scheduler]) -> bo
 def describe(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_length: int) -> str:
     """Returns one line: the length of training, and what each scheduler does when."""
     epochs = iterations / epoch_length
-    parts = [f'{epochs:g} epoch{"" if epochs == 1 else "s"} of {epoch_length} iterations']
+    parts = [f'{counted(epochs, "epoch")} of {counted(epoch_length, "iteration")}']
     for scheduler in [schedulers] if isinstance(schedulers, Mapping) else schedulers:
         unit = 'epoch' if scheduler.get('by_epoch', True) else 'iteration'
         if 'milestones' in scheduler:
@@ -212,9 +212,9 @@ def describe(schedulers: Sequence[Mapping[str, Any]], iterations: int, epoch_len
     return ', '.join(parts)
 
 
-def every(interval: int) -> str:
+def every(interval: int, unit: str = 'epoch') -> str:
     """Returns 'after every epoch' or 'after every 5 epochs'."""
-    return f'after every {interval} epochs' if interval > 1 else 'after every epoch'
+    return f'after every {counted(interval, unit).removeprefix("1 ")}'
 
 
 def schedule_end(schedulers: Sequence[Mapping[str, Any]], epoch_length: int, length: int = 0) -> int | None:

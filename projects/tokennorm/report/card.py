@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.base.files import write_atomically
-from tokennorm.base.messages import shorten
+from tokennorm.base.messages import counted, shorten
 from tokennorm.version import __version__
 
 _MARK = '<!-- tokennorm: card of {} -->'
@@ -111,7 +111,8 @@ def _accuracy(card: Card) -> list[str]:
             for result in card.report['results'].values()
             for key in _SUMMARY
         ]
-        lines = [f'COCO AP, from 0 to 100, on {data["images"]} validation images with {data["objects"]} objects:', '']
+        images, objects = counted(data['images'], 'validation image'), counted(data['objects'], 'object')
+        lines = [f'COCO AP, from 0 to 100, on {images} with {objects}:', '']
         lines += [f'| {" | ".join(columns)} |', f'|{"---|" * len(columns)}', f'| {" | ".join(values)} |']
     if card.measured:
         lines += ['', card.measured] if lines else [card.measured]

@@ -38,13 +38,7 @@ class Run:
         return Path(self.numbers.get('checkpoint') or 'not known').name
 
 
-@dataclass(frozen=True)
-class Difference:
-    """AP of the second run minus AP of the first one, and its 95% bootstrap interval over the images, if estimated."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
+Interval = tuple[float, float] | tuple[None, None]  # of AP of the second run minus AP of the first one
 
 
 def read_run(path: str | Path) -> Run:
@@ -66,22 +60,22 @@ def read_run(path: str | Path) -> Run:
     return Run(path.resolve().name, path, numbers, scalars)
 
 
-def compare(first: Run, second: Run, path: str | Path, resamples: int = 200) -> dict[str, Difference]:
-    """Writes the page, and returns the difference in AP by 'bbox' or 'segm'."""
+def compare(first: Run, second: Run, path: str | Path, resamples: int = 200) -> dict[str, Interval]:
+    """Writes the page, and returns the 95% bootstrap interval over the images by 'bbox' or 'segm', if estimated."""
     shared = [iou_type for iou_type in IOU_TYPES if all(iou_type in run.numbers['results'] for run in (first, second))]
     is_same = same_data(first, second)
     can_resample = is_same and None not in _ground_truths(first, second)
-    differences = {
-        iou_type: difference(first, second, iou_type, resamples if can_resample else 0) for iou_type in shared
+    intervals: dict[str, Interval] = {
+        iou_type: interval(first, second, iou_type, resamples) if can_resample else (None, None) for iou_type in shared
     }
     runs = dict(zip(names_of(first, second), (first, second), strict=True))
     steps = sorted({'epoch' if run.numbers['by_epoch'] else 'iteration' for run in runs.values()})
     page = render(
         'compare.html.j2',
         runs=runs,
-        differences=differences,
+        intervals=intervals,
         same_data=is_same,
-        resamples=resamples if can_resample else 0,
+        resamples=resamples,
         classes={
             iou_type: [
                 dict(name=one['name'], objects=one['objects'], first=one['ap'], second=other['ap'])
@@ -100,7 +94,7 @@ def compare(first: Run, second: Run, path: str | Path, resamples: int = 200) -> 
     )
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(page, encoding='utf-8', errors='backslashreplace')
-    return differences
+    return intervals
 
 
 def names_of(first: Run, second: Run) -> list[str]:
@@ -111,11 +105,8 @@ def names_of(first: Run, second: Run) -> list[str]:
     return paths if paths[0] != paths[1] else [f'{path} ({i})' for i, path in enumerate(paths, 1)]
 
 
-def difference(first: Run, second: Run, iou_type: str, resamples: int) -> Difference:
-    """Returns the difference in AP, with an interval if `resamples` is not 0."""
-    values = [run.numbers['results'][iou_type]['summary']['mAP'] for run in (first, second)]
-    if not resamples:
-        return Difference(values[1] - values[0])
+def interval(first: Run, second: Run, iou_type: str, resamples: int) -> tuple[float, float]:
+    """Returns the 95% bootstrap interval of the difference in AP."""
     import hotcoco
 
     content, other = _ground_truths(first, second)
@@ -126,8 +117,7 @@ def difference(first: Run, second: Run, iou_type: str, resamples: int) -> Differ
         detections[1] = _with_ids_of(content, other, detections[1])
     evaluations = [found.evaluate(ground_truth, iou_type, max_dets=limits) for found in detections]
     result = hotcoco.compare(*evaluations, n_bootstrap=resamples, seed=0, confidence=0.95)
-    interval = result['ci']['AP']
-    return Difference(values[1] - values[0], float(interval['lower']), float(interval['upper']))
+    return float(result['ci']['AP']['lower']), float(result['ci']['AP']['upper'])
 
 
 def same_data(first: Run, second: Run) -> bool:

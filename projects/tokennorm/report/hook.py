@@ -10,7 +10,7 @@ from mmengine.dist import is_main_process, master_only
 from mmengine.hooks import CheckpointHook, Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
-from tokennorm.base.messages import UserError
+from tokennorm.base.messages import UserError, counted
 from tokennorm.registry import HOOKS
 from tokennorm.report.page import (
     IOU_TYPES,
@@ -120,10 +120,10 @@ class ReportHook(Hook):
     def _training(self, runner: Runner) -> str:
         images = len(runner.train_dataloader.dataset)
         by_epoch = isinstance(runner.train_loop, EpochBasedTrainLoop)
-        length = f'{runner.epoch} epoch{"s" * (runner.epoch != 1)}' if by_epoch else f'{runner.iter} iterations'
+        length = counted(runner.epoch, 'epoch') if by_epoch else counted(runner.iter, 'iteration')
         since = f' since it was resumed at iteration {self.begin}' if self.begin else ''
         minutes = (time.time() - self.began) / 60
-        return f'Trained on {images} images for {length}, in {minutes:.1f} min{since}'
+        return f'Trained on {counted(images, "image")} for {length}, in {minutes:.1f} min{since}'
 
 
 def report_on(

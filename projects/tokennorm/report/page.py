@@ -23,6 +23,7 @@ from mmengine.config import Config
 
 from tokennorm.base.environment import FORKS, check_mmcv_ops, distributions_of, version_of
 from tokennorm.base.files import as_json, write_atomically
+from tokennorm.base.messages import counted
 from tokennorm.datasets.splits import SPLIT_WORDS
 from tokennorm.evaluation.analysis import TIDE, Evaluation, evaluate, select_categories
 from tokennorm.evaluation.results import CocoResults
@@ -245,12 +246,13 @@ def render(template: str, **variables: Any) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters['points'] = format_points
+    environment.filters.update(points=format_points, counted=counted)
     environment.globals.update(
         TIDE=TIDE,
         SUMMARY=SUMMARY,
         LEARNING_RATE=LEARNING_RATE,
         IOU_TYPES=IOU_TYPES,
+        format_difference=format_difference,
         tokennorm_version=__version__,
         now=f'{datetime.now():%Y-%m-%d %H:%M}',
         seconds=int(time.time()),
@@ -262,6 +264,11 @@ def render(template: str, **variables: Any) -> str:
 def format_points(value: float | None, digits: int = 1) -> str:
     """Returns a fraction in points, 0.4567 -> '45.7'; a dash for None and for COCO's -1."""
     return '–' if value is None or value < 0 else f'{100 * value:.{digits}f}'  # noqa: RUF001
+
+
+def format_difference(first: float, second: float) -> str:
+    """Returns the difference of two fractions as they are printed, in points: 0.0824 and 0.0936 -> '+1.2'."""
+    return f'{round(100 * second, 1) - round(100 * first, 1):+.1f}'
 
 
 def as_numbers(result: Evaluation) -> dict[str, Any]:

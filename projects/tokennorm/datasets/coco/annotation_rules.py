@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tokennorm.base.messages import did_you_mean
+from tokennorm.base.messages import counted, did_you_mean
 from tokennorm.datasets.coco.columns import Columns
 from tokennorm.findings import JUDGEMENTS, Rule, rule
 
@@ -197,7 +197,7 @@ def similar_classes(data: Columns) -> list[str]:
 def extra_classes(first: Columns, other: Columns) -> list[str]:
     """The classes that only the other split has, if it has all of the first."""
     names, theirs = first.objects_by_class, other.objects_by_class
-    extra = [f'{name} ({count} objects)' for name, count in theirs.items() if name not in names]
+    extra = [f'{name} ({counted(count, "object")})' for name, count in theirs.items() if name not in names]
     return extra if names.keys() <= theirs.keys() else []
 
 

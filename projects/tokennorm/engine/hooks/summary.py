@@ -12,6 +12,7 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 
 from tokennorm.base.cores import OtherPrograms, chosen_threads, logical_cores
 from tokennorm.base.environment import check_mmcv_ops
+from tokennorm.base.messages import counted
 from tokennorm.checkpoints.safe_reading import common_meta
 from tokennorm.config.tree import evaluators, innermost_datasets
 from tokennorm.engine.resume.resumed_schedule import follows_command
@@ -37,17 +38,16 @@ class SummaryHook(Hook):
         yield 'data', describe_data(cfg.train_dataloader.dataset, runner.train_dataloader)
         if runner.val_loop is not None:
             interval = getattr(loop, 'val_interval', 1)
-            by_epoch = isinstance(loop, EpochBasedTrainLoop)
-            when = every(interval) if by_epoch else f'every {interval} iterations'
+            unit = 'epoch' if isinstance(loop, EpochBasedTrainLoop) else 'iteration'
+            when = every(interval, unit)
             if loop.val_begin > interval:
-                when += f', from {"epoch" if by_epoch else "iteration"} {loop.val_begin}'
+                when += f', from {unit} {loop.val_begin}'
             yield 'validation', f'{describe_data(cfg.val_dataloader.dataset, runner.val_dataloader)}, {when}'
             if any(type_name(metric) == 'CocoMetric' for metric in evaluators(cfg, 'val')):
                 yield 'metrics', "AP is from 0 to 100; mmdet's log lines have it from 0 to 1"
         size = None if runner.val_loop is None else evaluated_size(runner.val_dataloader.dataset)
         yield 'image size', '' if size is None else f'short side of {size} pixels in evaluation; --image-size sets it'
-        batch = images_per_step(runner)
-        yield 'batch', f'{batch} {"image" if batch == 1 else "images"} per step'
+        yield 'batch', f'{counted(images_per_step(runner), "image")} per step'
         if get_device() == 'cpu':
             yield 'threads', describe_threads(torch.get_num_threads(), get_world_size(), self.others.cores())
         lines, rate = getattr(runner, 'fitted', ((), ''))  # of this package's runner
@@ -98,5 +98,5 @@ def describe_data(dataset: Any, loader: Any) -> str:
     place = Path(first.get('data_root') or '', files if isinstance(files, str) else '')
     classes = common_meta(getattr(loader.dataset, 'metainfo', None)).get('classes') or ()
     images, samples = sum(map(len, innermost_datasets(loader.dataset))), len(loader.dataset)
-    drawn = '' if images == samples else f', {samples} samples per epoch'
-    return f'{images} images{drawn}, {len(classes)} class{"" if len(classes) == 1 else "es"} ({place})'
+    drawn = '' if images == samples else f', {counted(samples, "sample")} per epoch'
+    return f'{counted(images, "image")}{drawn}, {counted(len(classes), "class")} ({place})'

@@ -6,7 +6,7 @@ from itertools import cycle, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-from tokennorm.base.messages import shorten
+from tokennorm.base.messages import counted, shorten
 from tokennorm.base.type_name import type_name
 from tokennorm.config.tree import evaluators, innermost_datasets
 from tokennorm.datasets.coco.annotation_rules import NO_OBJECTS
@@ -145,7 +145,8 @@ def head_classes(built: Built) -> Lines:
             wanted = len(things if things and set(things) <= set(classes) else classes)
             for name, key, count, may_be_more in _heads(built.model):
                 if wanted and (count < wanted or (count != wanted and not may_be_more)):
-                    yield f'{name}.{key}={count}', f'the data of {split} has {wanted} classes: {shorten(classes)}'
+                    text = f'the data of {split} has {counted(wanted, "class")}: {shorten(classes)}'
+                    yield f'{name}.{key}={count}', text
 
 
 @rule('class-numbers', 'error', 'the splits number a class differently', on='built', about='config',
@@ -218,7 +219,8 @@ def lost_objects(built: Built) -> Lines:
             inner.max_refetch = refetches
             if is_lost:
                 steps = _transforms(part) if part is inner else _transforms(part) + _transforms(inner)
-                text = f'the training pipeline leaves no object in {len(tried)} samples of images with objects'
+                samples = counted(len(tried), 'sample')
+                text = f'the training pipeline leaves no object in {samples} of images with objects'
                 yield 'train', text, steps
 
 

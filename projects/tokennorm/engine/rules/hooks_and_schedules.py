@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tokennorm.base.messages import did_you_mean
+from tokennorm.base.messages import counted, did_you_mean
 from tokennorm.base.type_name import type_name
 from tokennorm.engine.rules.built import Built, Lines
 from tokennorm.findings import rule
@@ -50,7 +50,7 @@ def late_stages(built: Built) -> Lines:
         if type(vars(part).get(key)) is int and vars(part)[key] > most[key]
     ]
     if late:
-        yield '', f'training has {epochs} epochs, so that these never happen', late
+        yield '', f'training has {counted(epochs, "epoch")}, so that these never happen', late
 
 
 # ---- metrics
@@ -135,4 +135,5 @@ def endless_warm_up(built: Built) -> Lines:
     warm_ups = [scheduler for scheduler in built.schedulers if is_warm_up(scheduler)]
     ends = [round(warm_up['end'] * units[warm_up.get('by_epoch', True)]) for warm_up in warm_ups]
     if (longest := max(ends, default=0)) > loop.max_iters:
-        yield 'param_scheduler', f'the warm-up has {longest} iterations, and training {loop.max_iters}: it never ends'
+        text = f'the warm-up has {counted(longest, "iteration")}, and training {loop.max_iters}: it never ends'
+        yield 'param_scheduler', text
