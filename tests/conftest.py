@@ -105,6 +105,8 @@ def plain_files():
 def quick_workers(monkeypatch):
     """Workers of a discarded data loader notice it at once: torch waits up to five seconds for each."""
     monkeypatch.setattr('torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL', 0.1)
+    yield
+    gc.collect()  # while the interval is this one
 
 
 @pytest.fixture(autouse=True)

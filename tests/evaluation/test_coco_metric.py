@@ -176,7 +176,7 @@ def test_dense_images_keep_the_limits_of_mmdet(tmp_path):
     path = tmp_path / 'val.json'
     path.write_text(json.dumps(content))
     maps = []
-    for arguments in (dict(), dict(use_mp_eval=True, proposal_nums=(100, 300, 1000))):
+    for arguments in (dict(), dict(use_mp_eval=True, proposal_nums=(10, 100, 150, 1000))):
         _, expected = evaluate(MMDetCocoMetric, path, samples, metric='bbox', **arguments)
         assert evaluate(CocoMetric, path, samples, metric='bbox', **arguments)[1] == expected
         maps.append(expected['coco/bbox_mAP'])

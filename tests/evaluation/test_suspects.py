@@ -89,6 +89,13 @@ def test_scores_by_hand():
     (one,) = evaluate(truth, detections).suspects
     assert (one.kind, one.score) == ('wrong class', pytest.approx(0.75))
     assert describe(one, CLASSES) == 'wrong class (0.75): annotated as dog, detected as cat with score 0.90'
+    dogs = [(5, 400, 10), (5, 500, 10)]  # and a detection with IoU 4 / 16, as credible as 2/3: the box may be wrong
+    truth, detections = one_image(
+        [(5, 0, 10), *((2, x, 10) for x in (100, 200, 300)), *dogs],
+        [(2, 0, 10, 0.9), *right, (5, 6, 10, 0.9), *((*dog, 0.8) for dog in dogs)],
+    )
+    (one,) = evaluate(truth, detections).suspects
+    assert (one.kind, one.score) == ('wrong class', pytest.approx(0.75))  # which is more suspicious
 
 
 def test_scores_of_spurious_objects_by_hand():

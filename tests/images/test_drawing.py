@@ -217,7 +217,7 @@ def test_plates_leave_small_objects_in_view():
     assert not (drawn[104, 209:] == RED).all(-1).any()
 
 
-@pytest.mark.parametrize('shape', [(9, 15), (3, 400), (400, 3), (1, 1)])
+@pytest.mark.parametrize('shape', [(9, 15), (3, 400), (9, 400), (400, 3), (1, 1)])
 def test_names_in_images_smaller_than_them(shape):
     image, box = np.zeros((*shape, 3), np.uint8), np.array([[0, 0, 3, 3]])
     assert draw(image, box, ['a long name'], [RED], notes=['0.87']).shape == image.shape

@@ -72,13 +72,16 @@ def test_the_test_data_may_be_a_concatenation(demo_data, work_dir, detector):
     np.testing.assert_array_equal(other(path, 0.0).boxes, detector(path, 0.0).boxes)
 
 
-def test_the_image_size_of_training_is_that_of_testing(work_dir, tmp_path):
+def test_sizes_ids_and_thresholds_are_those_of_training(work_dir, tmp_path):
     checkpoint = torch.load(next(work_dir.glob('epoch_*.pth')), weights_only=False)
-    checkpoint['meta']['dataset_meta']['image_size'] = 72
+    checkpoint['meta']['dataset_meta'].update(image_size=72, category_ids=(7, 3, 9, 11))
+    checkpoint['meta']['thresholds'] = {'disk': 0.5}  # of other classes than these four
     torch.save(checkpoint, tmp_path / 'other.pth')
     detector = tokennorm.Detector(CONFIG, tmp_path / 'other.pth', device='cpu')
     (batch,) = detector._inferencer.preprocess([np.zeros((100, 100, 3), np.uint8)])
     assert batch[1]['inputs'][0].shape == (3, 72, 72)
+    assert detector.category_ids == [7, 3, 9, 11]
+    assert detector.recommended is None
 
 
 def test_augmented_detections_of_a_mirror_image_are_mirrored(demo_data, work_dir):

@@ -63,9 +63,11 @@ def test_hooks_of_a_foreign_config_are_not_doubled():
     use_training_hooks(cfg, own_data=False)  # a recipe as it is
     assert cfg.custom_hooks == [dict(type='CheckpointHook', interval=3, max_keep_ckpts=1)]
     assert 'max_keep_ckpts' not in cfg.default_hooks.checkpoint
-    cfg = small_config(custom_hooks=[stop])  # mmengine's forgets its count when training is resumed
+    finite = dict(type='tokennorm.NonFiniteHook', max_occurrences=1)
+    cfg = small_config(custom_hooks=[stop, finite])  # mmengine's forgets its count when training is resumed
     use_training_hooks(cfg)
-    assert cfg.custom_hooks[0] == dict(type='tokennorm.EarlyStoppingHook', monitor='loss')
+    assert cfg.custom_hooks == [dict(type='tokennorm.EarlyStoppingHook', monitor='loss'), finite]
+    assert 'non_finite' not in cfg.default_hooks
 
 
 @pytest.mark.parametrize('kind', ['CheckpointHook', 'mmengine.CheckpointHook', CheckpointHook, 'mine.CheckpointHook'])

@@ -20,6 +20,7 @@ from mmengine.structures import InstanceData, PixelData
 from scipy.optimize import linear_sum_assignment
 from torch import nn
 
+from tests.helpers.cases import fast_first, slow
 from tokennorm import mask_padding
 from tokennorm.config.tree import walk
 from tokennorm.images.padding import note_image_sizes
@@ -206,10 +207,7 @@ def test_a_detector_that_was_not_tested_gives_one_warning():
         assert all(one.filename == __file__ and 'docs/concepts/padding.md' in str(one.message) for one in found)
 
 
-@pytest.mark.parametrize(
-    'name',
-    [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in ROWS],
-)
+@pytest.mark.parametrize('name', fast_first(ROWS, *FAST))
 def test_a_row_of_the_table(name):
     found = differences(name, *(((300, 300), (310, 420)) if 'ssd' in ROWS[name][0] else ()))
     assert {key for key, value in found.items() if value <= EXACT[key]} == ROWS[name][1]
@@ -227,12 +225,9 @@ NORMS = dict(LN={}, DTN=dict(token_norm_cfg=dict(type='DTN')), DPN=dict(stem_cfg
 @pytest.mark.parametrize(
     ('name', 'backbone', 'norm'),
     [
-        (name, backbone, norm)
-        if (name, backbone, norm) == ('RTMDet', 'Swin', 'DTN')
-        else pytest.param(name, backbone, norm, marks=pytest.mark.slow)
-        for name in ('RTMDet', 'CascadeRCNN', 'DINO', 'Mask2Former')
-        for backbone in OWN
-        for norm in NORMS
+        ('RTMDet', 'Swin', 'DTN'),
+        *(slow('RTMDet', backbone, norm) for backbone in OWN for norm in NORMS if (backbone, norm) != ('Swin', 'DTN')),
+        *(slow(name, backbone, 'DTN') for name in ('CascadeRCNN', 'DINO', 'Mask2Former') for backbone in OWN),
     ],
 )
 def test_a_row_with_a_backbone_of_this_package(name, backbone, norm):

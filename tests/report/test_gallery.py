@@ -9,7 +9,7 @@ import pytest
 from pycocotools import mask as run_lengths
 
 from tests.helpers.detections import CLASSES
-from tokennorm.evaluation.analysis import evaluate
+from tokennorm.evaluation.analysis import ImageErrors, evaluate
 from tokennorm.evaluation.results import CocoResults
 from tokennorm.evaluation.suspects import describe
 from tokennorm.report.gallery import Gallery, Shape, as_uri, place, surroundings
@@ -123,6 +123,10 @@ def test_the_best_images_have_high_scores_and_overlaps(tmp_path):
             gallery.quality(replace(evaluation.images[-1], missed=1)) == qualities[evaluation.images[-1].image_id] / 2
         )
         assert [picture.file_name for picture in gallery.best_images(3)] == ['3.png', '2.png', '1.png']
+    equal = replace(evaluation, images=[ImageErrors(1, 0, 0, right=1), ImageErrors(2, 0, 0, right=2)])
+    gallery = Gallery(truth, equal, tmp_path)
+    gallery.quality = lambda errors: 0.9
+    assert [picture.file_name for picture in gallery.best_images()] == ['2.png', '1.png']
 
 
 def square_mask(x, y, width, height):

@@ -18,7 +18,7 @@ from tests.helpers.fake_cuda import devices, fake_cuda
 from tests.helpers.norms import NORMS, cfg_of
 from tests.helpers.third_party import MODELS as THIRD_PARTY
 from tokennorm import replace_norms
-from tokennorm.backbones import PVT, ViT
+from tokennorm.backbones import PVT, PVTv2, Swin, ViT
 from tokennorm.images.padding import image_sizes_of, note_image_sizes
 from tokennorm.layers import STEMS
 
@@ -30,22 +30,20 @@ DETECTORS = [
     'trial/retinanet_pvt-mini-local_fpn.py',
     'timm/retinanet_convnext-t_fpn_1x_coco.py',
 ]
-FAST = [(PVT, 'DTN'), (ViT, 'DTN'), (ViT, 'BN')]
-PADDED = [
-    *FAST,
-    *(slow(cls, name) for cls in BACKBONES for name in ('DTN', 'BN', 'IN', 'SN') if (cls, name) not in FAST),
-]
+OTHERS = [cls for cls in BACKBONES if cls is not ViT]
 
 
-@pytest.mark.parametrize('name', NORMS)
-@pytest.mark.parametrize('cls', fast_first(BACKBONES, ViT))
-def test_backbones_with_each_norm(cls, name):
+@pytest.mark.parametrize(('cls', 'name'), [*((ViT, name) for name in NORMS), *(slow(cls, 'DTN') for cls in OTHERS)])
+def test_each_norm_and_each_backbone(cls, name):
     model = build(cls, token_norm_cfg=cfg_of(name)).train()
     with fake_cuda(model):
         assert devices(model(torch.empty(2, 3, 96, 128, device='cuda'))) == {'cuda'}
 
 
-@pytest.mark.parametrize(('cls', 'name'), PADDED)
+@pytest.mark.parametrize(
+    ('cls', 'name'),
+    [(PVT, 'DTN'), (ViT, 'DTN'), (ViT, 'BN'), slow(ViT, 'IN'), slow(ViT, 'SN'), slow(PVTv2, 'DTN'), slow(Swin, 'DTN')],
+)
 def test_backbones_with_padding(cls, name):
     model = build(cls, token_norm_cfg=cfg_of(name))
     model.train(name != 'BN')  # in training it takes the tokens of the images, whose number is a value
@@ -54,9 +52,10 @@ def test_backbones_with_padding(cls, name):
         assert devices(model(images)) == {'cuda'}
 
 
-@pytest.mark.parametrize('stem', STEMS)
-@pytest.mark.parametrize('cls', fast_first(BACKBONES, ViT))
-def test_backbones_with_each_stem_in_bfloat16(cls, stem):
+@pytest.mark.parametrize(
+    ('cls', 'stem'), [*((ViT, stem) for stem in STEMS), *(slow(cls, 'DualPatchEmbed') for cls in OTHERS)]
+)
+def test_each_stem_and_each_backbone_in_bfloat16(cls, stem):
     model = build(cls, token_norm_cfg=dict(type='DTN'), stem_cfg=dict(type=stem)).train()
     with fake_cuda(model), torch.autocast('cuda', torch.bfloat16):
         assert devices(model(torch.empty(2, 3, 96, 128, device='cuda'))) == {'cuda'}

@@ -47,13 +47,8 @@ def cases():
     }  # fmt: skip
 
 
-def stored_cases():
-    """All of them; those that differ from a fast one in numbers and modes only are slow."""
-    kinds = set()
-    for name in mmcv_cases.CASES:
-        kind = name.split('-')[0]
-        yield pytest.param(name, marks=pytest.mark.slow if kind in kinds else ())
-        kinds.add(kind)
+# Of each operator; the others differ in numbers and modes.
+FIRST = list({name.split('-')[0]: name for name in reversed(mmcv_cases.CASES)}.values())
 
 
 @pytest.mark.parametrize('name', cases())
@@ -85,7 +80,9 @@ class _WithDefault:
         return call
 
 
-@pytest.mark.parametrize('name', stored_cases())
+@pytest.mark.parametrize(
+    'name', [pytest.param(name, marks=() if name in FIRST else pytest.mark.slow) for name in mmcv_cases.CASES]
+)
 def test_no_default_device_is_used(name, ops):
     """As with `torch.set_default_device('cuda')`, and inputs on the CPU."""
     expected = mmcv_cases.run(name, ops)
@@ -94,7 +91,7 @@ def test_no_default_device_is_used(name, ops):
             np.testing.assert_array_equal(value, expected[key], f'{name} {key}')
 
 
-@pytest.mark.parametrize('name', [case for case in stored_cases() if '_kinks' not in str(case)])  # CPU tensors
+@pytest.mark.parametrize('name', [name for name in FIRST if '_kinks' not in name])  # which makes tensors on the CPU
 def test_cases_stay_on_the_device(name, monkeypatch):
     """Up to the first step whose shape depends on values, or that copies values to the CPU."""
     monkeypatch.setattr(mmcv_cases, 'random', lambda *shape, grad=True, **how: random(*shape, grad=False, **how).cuda())

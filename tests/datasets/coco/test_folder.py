@@ -54,6 +54,14 @@ def test_absolute_names_do_not_hide_the_folder_of_the_others(tmp_path):
     assert splits['train'].content['images'][-1]['file_name'] == 'last.jpg'
 
 
+def test_images_of_another_split_are_not_taken(tmp_path):
+    """The names of files are the same in each split."""
+    write(tmp_path, 'annotations/train.json', ['1.jpg'], 'pictures')
+    write(tmp_path, 'annotations/val.json', ['1.jpg'], 'dev')
+    splits = find_splits(tmp_path)
+    assert [split.image_dir for split in splits.values()] == [tmp_path / 'pictures', tmp_path / 'dev']
+
+
 def test_valid_is_val_and_test_is_optional(tmp_path):
     write(tmp_path, 'train/_annotations.coco.json', ['a.jpg'], 'train')
     write(tmp_path, 'valid/_annotations.coco.json', ['a.jpg'], 'valid')

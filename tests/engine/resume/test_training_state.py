@@ -124,7 +124,11 @@ def test_only_validation_after_the_checkpoint_is_repeated(tmp_path, by_epoch):
     [
         (dict(train_cfg=EPOCHS | dict(max_epochs=3)), dict(validation=12), 1),  # the last epoch, which 2 do not divide
         (dict(train_cfg=EPOCHS | dict(val_begin=3)), dict(iteration=9), 1),  # none was due after epoch 2
-        (dict(train_cfg=ITERATIONS, interval=4, by_epoch=False), dict(iteration=9), 3),  # after 8, 12 and 14
+        (
+            dict(train_cfg=ITERATIONS, interval=4, by_epoch=False, sampler='InfiniteSampler'),
+            dict(iteration=9),
+            3,  # after 8, 12 and 14
+        ),
     ],
 )
 def test_what_is_repeated_is_what_the_loop_validates(tmp_path, settings, stop, expected):
