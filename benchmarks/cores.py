@@ -6,7 +6,8 @@ The first process trains with each number of threads in turn, others with each n
 the default of `tokennorm train`, and with each number of gloo ranks of one thread each, whose optimizer steps are of
 equal total batches: the most ranks times one image. `--busy N` has N other programs compute without a pause. A rate is
 of `--iterations` iterations after `--warm-up`, of a whole training loop: loading, augmentation,
-forward and backward pass, optimizer.
+forward and backward pass, optimizer. docs/speed.md has `--threads 1 2 --workers 1 --ranks 2 --iterations 40 --warm-up
+10`, with and without `--busy 1`.
 """
 
 import argparse

@@ -8,6 +8,9 @@ log-log plot. The figures to look at are the ratios. LayerNorm and DTN alternate
 would evict LayerNorm's tokens from the caches; the eager form and the dense DTN are measured after them. The memory of
 a step is what forward and backward of the norm alone allocate, beyond the tokens and the gradient of the result, which
 exist before.
+
+docs/speed.md has `--threads 1 --clock cpu --seconds 0.6 --memory-limit 0`, bfloat16 with `--only "s3, 224"`; AVX2 is
+two runs, `--only 224` and `--only 800`. The GPU's layers are `--device cuda --dtype bfloat16 --only 800`.
 """
 
 import argparse

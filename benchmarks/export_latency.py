@@ -4,7 +4,7 @@
 
 The detectors are the demo's RetinaNet unless two configs are named, with random weights. All contenders run the whole
 detector, from pixels to non-maximum suppression, on one thread, and take turns in one run; the figure is the median.
-"one image" is a file of `tokennorm export --batch-size 1`.
+"one image" is a file of `tokennorm export --batch-size 1`. docs/speed.md has `--rounds 11 --no-compile --clock cpu`.
 """
 
 import argparse

@@ -6,12 +6,13 @@
 DATA is a folder for `tokennorm train --data`. Each contender trains for the first and for the second number of epochs,
 in processes of its own, without data workers. The difference is the time of the epochs between, with reading and
 augmenting images; what is left of the first run is its start, validation and end. Contenders alternate, and the figure
-is the median of the rounds. Each has the settings that its users get: image size, batch, frozen layers. Where weights
-would be downloaded, they are random, which does not change the time, but AP. With `--minutes` each then trains for as
-many epochs as these minutes of processor time hold, and the AP on val after the last one is another column, that of
-Ultralytics by its own metric.
+is the median of the rounds. Each has the settings that its users get: image size, batch, frozen layers, rate; none
+validates before its last epoch. Where weights would be downloaded, they are random, which does not change the time,
+but AP. With `--minutes` each then trains for as many epochs as these minutes of processor time hold, and the AP on val
+after the last one is another column, that of Ultralytics by its own metric.
 
-Ultralytics needs an environment of its own: `uv venv X && uv pip install -p X/bin/python ultralytics`.
+Ultralytics needs an environment of its own: `uv venv X && uv pip install -p X/bin/python ultralytics`. On a CPU it
+computes with one thread less than there are cores, whatever `--threads` says.
 """
 
 import argparse
@@ -22,8 +23,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 
+Command = Callable[[int], list[str]]
+NEVER = 10**6  # epochs between two validations
 TORCHVISION = 'ssdlite320_mobilenet_v3_large', 'fasterrcnn_mobilenet_v3_large_320_fpn'
 
 
@@ -44,25 +49,28 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        images, commands = contenders(args, place)
-        commands = {name: command for name, command in commands.items() if args.only in name}
-        rows: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
+        images, found = contenders(args, place)
+        found = {name: contender for name, contender in found.items() if args.only in name}
+        rows: dict[str, list[tuple[float, float, float]]] = {name: [] for name in found}
+        aps: dict[tuple[str, int], float] = {}
         for _ in range(args.rounds):
-            for name, command in commands.items():
-                first, second = (run([part.format(epochs=n) for part in command], place) for n in args.epochs)
+            for name, (command, _) in found.items():
+                first, second = (run(command(n), place) for n in args.epochs)
+                aps |= {(name, n): one[2] for n, one in zip(args.epochs, (first, second), strict=True)}
                 per_epoch = (second[0] - first[0]) / (args.epochs[1] - args.epochs[0])
                 rows[name].append((images / per_epoch, first[0] - per_epoch * args.epochs[0], second[1]))
                 print(name, *(f'{value:.1f}' for value in rows[name][-1]), file=sys.stderr, flush=True)
         lines = []
-        for name, found in rows.items():
-            speed, rest, memory = (statistics.median(column) for column in zip(*found, strict=True))
-            cells = [name, f'{speed:.1f}', f'{rest:.0f}', f'{memory:.1f}']
+        for name, (command, weights) in found.items():
+            speed, rest, memory = (statistics.median(column) for column in zip(*rows[name], strict=True))
+            cells = [name, weights, f'{speed:.1f}', f'{rest:.0f}', f'{memory:.1f}']
             if args.minutes:
                 epochs = max(1, round(60 * args.minutes * speed / images))
-                cells.append(f'{run([part.format(epochs=epochs) for part in commands[name]], place)[2]:.1f} ({epochs})')
+                ap = aps[name, epochs] if (name, epochs) in aps else run(command(epochs), place)[2]
+                cells.append(f'{ap:.1f} ({epochs})')
                 print(*cells, file=sys.stderr, flush=True)
             lines.append(f'| {" | ".join(cells)} |')
-    titles = ['trainer', 'images per second', 'start, validation, end: seconds', 'memory, GB']
+    titles = ['trainer', 'initial weights', 'images per second', 'start, validation, end: seconds', 'memory, GB']
     titles += [f'AP after {args.minutes:g} minutes (epochs)'] if args.minutes else []
     print(f'| {" | ".join(titles)} |', '|---' * len(titles) + '|', *lines, sep='\n')
 
@@ -92,30 +100,26 @@ def last_ap(place: Path) -> float:
     return float('nan')
 
 
-def contenders(args: argparse.Namespace, folder: Path) -> tuple[int, dict[str, list[str]]]:
-    """Returns the number of training images, and each contender's command."""
+def contenders(args: argparse.Namespace, folder: Path) -> tuple[int, dict[str, tuple[Command, str]]]:
+    """Returns the number of training images, and by contender its command for a number of epochs, and its weights."""
     import tokennorm
     from tokennorm.datasets.discovery import find_splits
 
     splits = find_splits(args.data, ('train', 'val'))
-    data, this = str(args.data.resolve()), str(Path(__file__).resolve())
-    train = [sys.executable, '-m', 'tokennorm', 'train', '--data', data, '--model', 'trial', '--workers', '0']
-    train += ['--cfg-options', 'train_cfg.val_interval=1000', '--out']
-    run([*train, str(folder / 'ours'), '--epochs', '1'], folder)
-    (config,) = (folder / 'ours').glob('*.py')
+    data, this, python = str(args.data.resolve()), str(Path(__file__).resolve()), sys.executable
     (mmdet,) = importlib.util.find_spec('mmdet').submodule_search_locations
-    epochs = ['--cfg-options', 'train_cfg.max_epochs={epochs}']
-    found = {
-        f'tokennorm {tokennorm.__version__}': [*train, 'run', '--epochs', '{epochs}'],
-        "mmdet's tools/train.py, the same config": [
-            sys.executable,
-            f'{mmdet}/.mim/tools/train.py',
-            str(config),
-            *epochs,
-        ],
+    ours = [python, '-m', 'tokennorm', 'train', '--data', data, '--model', 'trial', '--workers', '0', '--out', 'run']
+    ours += ['--cfg-options', f'train_cfg.val_interval={NEVER}', '--epochs']
+    found: dict[str, tuple[Command, str]] = {
+        f'tokennorm {tokennorm.__version__}': (followed_by_epochs(*ours), 'backbone of ImageNet'),
+        "mmdet's tools/train.py, the same config": (
+            lambda epochs: [python, f'{mmdet}/.mim/tools/train.py', str(written_config(args.data, epochs, folder))],
+            'backbone of ImageNet',
+        ),
     }
     for name in TORCHVISION:
-        found[f'torchvision, {name}'] = [sys.executable, this, data, '--train', name, '{epochs}']
+        train = followed_by_epochs(python, this, data, '--threads', str(args.threads), '--train', name)
+        found[f'torchvision, {name}'] = (train, 'random')
     if args.ultralytics:
         for name in ('train', 'val'):
             write_yolo(splits[name], folder / 'yolo' / name)
@@ -123,11 +127,34 @@ def contenders(args: argparse.Namespace, folder: Path) -> tuple[int, dict[str, l
         settings = f'path: {folder}/yolo\ntrain: train/images\nval: val/images\nnames: {names}\n'
         (folder / 'yolo' / 'data.yaml').write_text(settings)
         for size in (320, 640):
-            options = f"data='{folder}/yolo/data.yaml', epochs={{epochs}}, imgsz={size}, device='cpu', workers=0, "
-            script = f"from ultralytics import YOLO; done = YOLO('yolo11n.yaml').train({options}amp=False, plots=False)"
-            script += "; print('AP', 100 * done.box.map)"
-            found[f'Ultralytics, yolo11n, {size} pixels'] = [str(args.ultralytics), '-c', script]
+            options = f"data='{folder}/yolo/data.yaml', imgsz={size}, device='cpu', workers=0, amp=False, plots=False"
+            options += ', val=False, epochs=int(sys.argv[1])'
+            script = f"import sys, ultralytics; done = ultralytics.YOLO('yolo11n.yaml').train({options})"
+            train = followed_by_epochs(str(args.ultralytics), '-c', f"{script}; print('AP', 100 * done.box.map)")
+            found[f'Ultralytics, yolo11n, {size} pixels'] = (train, 'random')
     return len(splits['train'].content['images']), found
+
+
+def followed_by_epochs(*command: str) -> Command:
+    return lambda epochs: [*command, str(epochs)]
+
+
+def written_config(data: Path, epochs: int, folder: Path) -> Path:
+    """Writes the config with which `tokennorm train` would train so many epochs, its schedule included."""
+    from tokennorm.engine.lock import one_run
+    from tokennorm.engine.runner import build_runner
+    from tokennorm.engine.training import SPLITS, plan_training
+    from tokennorm.findings import Findings, judging
+    from tokennorm.plan.options import TrainOptions
+    from tokennorm.plan.schedule import fit_to_training
+
+    place, never = Path(tempfile.mkdtemp(dir=folder)), {'train_cfg.val_interval': NEVER}
+    options = TrainOptions(data=data, model='trial', workers=0, epochs=epochs, out=place, cfg_options=never)
+    with one_run(), judging(Findings()), redirect_stdout(sys.stderr):
+        plan, weights = plan_training(options)
+        fit_to_training(build_runner(plan.cfg, SPLITS, weights.checkpoint), plan, options)
+    (config,) = place.glob('*.py')
+    return config
 
 
 def write_yolo(split: object, folder: Path) -> None:
@@ -154,7 +181,7 @@ def write_yolo(split: object, folder: Path) -> None:
 
 
 def train_torchvision(name: str, data: Path, epochs: int) -> None:
-    """Trains as torchvision's references/detection: SGD, horizontal flips, batches of two. Prints the AP on val."""
+    """Trains as torchvision's references/detection: SGD, steps, flips, batches of two. Prints the AP on val."""
     import torch
     import torchvision
     from pycocotools.coco import COCO
@@ -194,12 +221,14 @@ def train_torchvision(name: str, data: Path, epochs: int) -> None:
             stage.requires_grad_(False)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.SGD(trained, lr=0.0025, momentum=0.9, weight_decay=1e-4)
+    steps = torch.optim.lr_scheduler.MultiStepLR(optimizer, [round(epochs * end / 26) for end in (16, 22)])
     for _ in range(epochs):
         for batch in DataLoader(images, 2, shuffle=True, collate_fn=load):
             optimizer.zero_grad()
             loss = sum(model(*batch).values())
             loss.backward()
             optimizer.step()
+        steps.step()
     ids, detections = {label: category for category, label in index.items()}, []
     for image in splits['val'].content['images']:
         picture = decode_image(str(splits['val'].image_dir / image['file_name']), ImageReadMode.RGB) / 255

@@ -117,7 +117,7 @@ are their authors'.
 OTHERS = {  # folders and names without a metafile: what they are for, and a result
     'trial': 'your own photographs on a CPU ([what to expect](get_started/expect.md))',
     'demo/retinanet_pvt-mini-dtn-dpn_fpn_shapes': '`make demo`, AP 43.1 on generated images',
-    'demo/retinanet_pvt-mini_fpn_shapes': '`make demo CONTROL=1`',
+    'demo/retinanet_pvt-mini_fpn_shapes': '`make demo CONTROL=1`, AP 42.0',
     'demo/retinanet_pvt-mini-dtn_fpn_bccd': 'blood cells, AP 47.0 after 24 of 60 epochs',
     'demo/retinanet_pvt-mini_fpn_bccd': 'the same with LayerNorm, not measured',
     'demo/mask-rcnn_pvt-mini_fpn_nuclei': 'nuclei; with DTN and DPN after 3 epochs AP 28.2, mask AP 29.1',

@@ -27,7 +27,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from tokennorm.ops.tensors import without_autocast
+from tokennorm.ops.tensors import result_dtype, without_autocast
 
 REACH = tl.constexpr(22.2)  # LIGHTEST is exp(-22.2), 2^-32
 # Products of float32 on tensor cores in three passes of TF32. Plain TF32 would leave ten bits.
@@ -43,7 +43,7 @@ def triton_dtn(
 
     Nothing is checked: x is float32, bfloat16 or float16 and not empty.
     """
-    out_dtype = torch.float32 if torch.is_autocast_enabled(x.device.type) and x.is_cuda else x.dtype
+    out_dtype = result_dtype(x)
     valid = None if valid is None else valid.to(torch.int32).contiguous()
     with without_autocast(x):
         parameters = tuple(t if t is None else t.float().contiguous() for t in parameters)

@@ -6,8 +6,10 @@ from statistics import mean
 from matplotlib.figure import Figure
 
 from experiments.study.page import COLUMNS, METRICS, Pages, values_of
-from experiments.study.plan import ARMS
+from experiments.study.plan import ARMS, BASELINE
 from experiments.study.results import value_at
+
+TECHNIQUES = COLUMNS | {'Dual PatchNorm': ('LN+DPN', BASELINE)}
 
 
 def plot_summary(pages: Pages, path: Path) -> None:
@@ -17,14 +19,14 @@ def plot_summary(pages: Pages, path: Path) -> None:
     axes = figure.subplots()
     for row, name in enumerate(rows.values()):
         _, stage, records = pages.stage(name)
-        found = {column: pages.difference(name, *pair) for column, pair in COLUMNS.items()}
+        found = {column: pages.difference(name, *pair) for column, pair in TECHNIQUES.items()}
         found = {column: difference for column, difference in found.items() if difference is not None}
         for number, (column, difference) in enumerate(found.items()):
             y = row + 0.22 * (number - (len(found) - 1) / 2)
-            arm, other = COLUMNS[column]
+            arm, other = TECHNIQUES[column]
             baseline = mean(values_of(records, stage.metric, other))
             runs = [value - baseline for value in values_of(records, stage.metric, arm)]
-            color = f'C{list(COLUMNS).index(column)}'
+            color = f'C{list(TECHNIQUES).index(column)}'
             if ends := difference.interval():
                 axes.plot(ends, [y, y], color=color, lw=2)
             axes.plot(runs, [y] * len(runs), '|', color='black', ms=7)

@@ -14,7 +14,7 @@ from einops import rearrange, repeat
 from torch import Tensor
 
 from tokennorm.ops.moments import tokens_inside
-from tokennorm.ops.tensors import without_autocast
+from tokennorm.ops.tensors import result_dtype, without_autocast
 
 
 def eager_dtn(
@@ -30,8 +30,7 @@ def eager_dtn(
 
     Nothing is checked. `products` computes P x and P (x * x) in place of `matrix_products`.
     """
-    autocast_to_float32 = x.is_cuda and torch.is_autocast_enabled('cuda')
-    out_dtype = torch.float32 if autocast_to_float32 and x.dtype != torch.float64 else x.dtype
+    out_dtype = result_dtype(x)
     dtype = torch.promote_types(x.dtype, torch.float32)
     with without_autocast(x):
         x = x.to(dtype)

@@ -17,7 +17,7 @@ from torch import Tensor
 from tokennorm.ops.cpu import kernel
 from tokennorm.ops.dtn_eager import average_windows, axis_weights, eager_dtn, sigmoid, windows_to_filter
 from tokennorm.ops.moments import tokens_inside
-from tokennorm.ops.tensors import without_autocast
+from tokennorm.ops.tensors import result_dtype, without_autocast
 
 
 def in_place_dtn(
@@ -27,8 +27,7 @@ def in_place_dtn(
 
     Nothing is checked. The tensors must have memory (`kernel.has_memory`), and x at least one token.
     """
-    autocast_to_float32 = x.is_cuda and torch.is_autocast_enabled('cuda')
-    out_dtype = torch.float32 if autocast_to_float32 and x.dtype != torch.float64 else x.dtype
+    out_dtype = result_dtype(x)
     inside = tokens_inside(x, valid)
     with without_autocast(x):
         tokens = x if inside is None else x.where(inside, 0)

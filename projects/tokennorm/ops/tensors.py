@@ -19,12 +19,14 @@ def is_recomputed() -> bool:
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
-def in_float32(function: Callable[..., Tensor], x: Tensor, *args: Any) -> Tensor:
-    """function(x, ...) with x in float32 (float64 stays) and autocast off, in the dtype that `F.layer_norm` returns.
-
-    That is the dtype of x, and float32 under CUDA's autocast.
-    """
+def result_dtype(x: Tensor) -> torch.dtype:
+    """The dtype that `F.layer_norm` returns: that of x, and float32 under CUDA's autocast, but for float64."""
     to_float32 = x.is_cuda and torch.is_autocast_enabled('cuda') and x.dtype != torch.float64
-    out_dtype = torch.float32 if to_float32 else x.dtype
+    return torch.float32 if to_float32 else x.dtype
+
+
+def in_float32(function: Callable[..., Tensor], x: Tensor, *args: Any) -> Tensor:
+    """function(x, ...) with x in float32 (float64 stays) and autocast off, in the dtype of `result_dtype`."""
+    out_dtype = result_dtype(x)
     with without_autocast(x):
         return function(x.to(torch.promote_types(x.dtype, torch.float32)), *args).to(out_dtype)
