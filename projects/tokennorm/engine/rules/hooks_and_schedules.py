@@ -8,6 +8,7 @@ from tokennorm.base.type_name import type_name
 from tokennorm.engine.rules.built import Built, Lines
 from tokennorm.findings import rule
 
+FEW_ITERATIONS = 40  # 5% of fewer, the longest warm-up of `plan.schedule`, is less than two, and there is none
 _FROM_1 = ('val_begin', 'begin_epoch', 'action_epoch', 'save_begin')  # these count epochs from 1
 _FROM_0 = ('switch_epoch', 'num_last_epochs')
 _BY_SUBSTRING = 'None', 'DefaultOptimWrapperConstructor', 'LayerDecayOptimWrapperConstructor'
@@ -118,15 +119,18 @@ def no_mask_head(built: Built) -> Lines:
 
 @rule('no-batch', 'error', 'an epoch has no batch', on='loops', about='config', can_allow=False,
       why='With drop_last, too few images give no batch, and nothing is trained.',
-      do='Use a smaller --batch-size')  # fmt: skip
+      do='Use a --batch-size of at most the number of images')  # fmt: skip
 def no_batch(built: Built) -> Lines:
     if 'train' in built.loops and not len(loader := built.loops['train'].dataloader):
         batch = loader.batch_sampler.batch_size
         yield 'train_dataloader', f'{len(loader.dataset)} images give no batch of {batch} with drop_last'
 
 
-@rule('endless-warm-up', 'warning', 'the warm-up is longer than training', on='schedule', about='config',
-      why='The learning rate never reaches its value.', do='Shorten the warm-up')  # fmt: skip
+@rule('endless-warm-up', 'warning', 'training is too short for its warm-up, or for any', on='schedule', about='config',
+      why=f'The learning rate never reaches its value, or there are fewer than {FEW_ITERATIONS} iterations in all, in '
+          'which a detector learns next to nothing. Their number is that of the images, divided by the batch size and '
+          'times the epochs.',
+      do='Shorten the warm-up, or train longer or with smaller batches')  # fmt: skip
 def endless_warm_up(built: Built) -> Lines:
     from tokennorm.plan.schedule import is_warm_up
 
@@ -136,3 +140,8 @@ def endless_warm_up(built: Built) -> Lines:
     ends = [round(warm_up['end'] * units[warm_up.get('by_epoch', True)]) for warm_up in warm_ups]
     if (longest := max(ends, default=0)) > loop.max_iters:
         yield 'param_scheduler', f'the warm-up has {longest} iterations, and training {loop.max_iters}: it never ends'
+    elif loop.max_iters < FEW_ITERATIONS:
+        batch = loop.dataloader.batch_sampler.batch_size
+        smaller = f', or set a --batch-size below {batch}' if batch > 1 else ''
+        text = f'training has {loop.max_iters} iterations in all, {len(loop.dataloader)} per epoch, too few to learn'
+        yield 'train_cfg', f'{text}: train longer{smaller}'
