@@ -128,7 +128,7 @@ def no_batch(built: Built) -> Lines:
 
 @rule('endless-warm-up', 'warning', 'training is too short for its warm-up, or for any', on='schedule', about='config',
       why=f'The learning rate never reaches its value, or there are fewer than {FEW_ITERATIONS} iterations in all, in '
-          'which a detector learns next to nothing. Their number is that of the images, divided by the batch size and '
+          'which a detector learns little. Their number is that of the images, divided by the batch size and '
           'times the epochs.',
       do='Shorten the warm-up, or train longer or with smaller batches')  # fmt: skip
 def endless_warm_up(built: Built) -> Lines:
@@ -143,5 +143,5 @@ def endless_warm_up(built: Built) -> Lines:
     elif loop.max_iters < FEW_ITERATIONS:
         batch = loop.dataloader.batch_sampler.batch_size
         smaller = f', or set a --batch-size below {batch}' if batch > 1 else ''
-        text = f'training has {loop.max_iters} iterations in all, {len(loop.dataloader)} per epoch, too few to learn'
+        text = f'training has {loop.max_iters} iterations in all, {len(loop.dataloader)} per epoch, too few to learn much'
         yield 'train_cfg', f'{text}: train longer{smaller}'
