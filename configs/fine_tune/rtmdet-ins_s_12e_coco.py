@@ -6,9 +6,7 @@ Mosaic and MixUp, batch and rate: projects/experiments/fine_tuning
 _base_ = 'mmdet::rtmdet/rtmdet-ins_s_8xb32-300e_coco.py'
 
 max_epochs = 12
-train_pipeline = _base_.train_pipeline_stage2
-train_pipeline[1].poly2mask = True  # mmdet reads masks in RLE only so
-train_dataloader = dict(batch_size=4, num_workers=2, dataset=dict(pipeline=train_pipeline))
+train_dataloader = dict(batch_size=4, num_workers=2, dataset=dict(pipeline=_base_.train_pipeline_stage2))
 train_cfg = dict(max_epochs=max_epochs, val_interval=1, dynamic_intervals=None)
 optim_wrapper = dict(optimizer=dict(lr=0.001))
 auto_scale_lr = dict(base_batch_size=4)

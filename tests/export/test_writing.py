@@ -98,15 +98,20 @@ def test_a_backbone_of_one_size_is_named():
         trace(Fixed())
 
 
-def test_a_model_that_computes_small_images_in_another_way_is_named():
+@pytest.mark.parametrize(
+    ('multiple', 'advice'), [(1, '; its data_preprocessor may need pad_size_divisor=32'), (32, '')]
+)
+def test_a_model_that_computes_small_images_in_another_way_is_named(multiple, advice):
     class Small(torch.nn.Module):
         alone, by_mmdet, canvas, least_side = False, False, None, 1
 
         def forward(self, images, sizes):
             return images + (sizes.sum() if images.shape[2] > 12 else 0)
 
-    with pytest.raises(UserError, match='small ones are computed in another way; its data_preprocessor may need pad_'):
-        trace(Small())
+    model = Small()
+    model.multiple = multiple
+    with pytest.raises(UserError, match=f'small ones are computed in another way{advice}$'):
+        trace(model)
 
 
 def test_a_file_says_that_normalization_is_inside(exported):

@@ -6,6 +6,8 @@ import torch.nn.functional as F
 from einops import rearrange
 from mmengine.registry import MODELS
 from torch import nn
+from torch.export import Dim
+from torch.fx.experimental import _config as symbolic_sizes
 
 from tests.helpers.compare import assert_near
 from tests.helpers.weights import randomize
@@ -87,3 +89,12 @@ def test_necks(name):
     for value in (-1, 'a', None, 0.5):
         with pytest.raises(ValueError, match=f'SimpleFeaturePyramid: {name}='):
             SimpleFeaturePyramid(**dict(in_channels=8, out_channels=8) | {name: value})
+
+
+def test_an_export_takes_maps_of_one_position():
+    """torch.export raises where such a side would take another way through the layers."""
+    shapes = (({2: Dim('height', min=1, max=64), 3: Dim('width', min=1, max=64)},),)
+    options = dict(dynamic_shapes=shapes, strict=False, prefer_deferred_runtime_asserts_over_guards=True)
+    with symbolic_sizes.patch(backed_size_oblivious=True):  # as `tokennorm.export.writing` does
+        program = torch.export.export(SimpleFeaturePyramid(8, 8), ((torch.randn(1, 8, 6, 10),),), **options)
+    assert len(program.graph_signature.user_outputs) == 5

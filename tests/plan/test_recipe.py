@@ -114,9 +114,8 @@ def test_a_rate_is_for_the_batch_in_the_name_of_a_config(name, text, base, given
     before = plan.cfg.auto_scale_lr.base_batch_size
     apply_options(plan, options)
     assert plan.cfg.auto_scale_lr.base_batch_size == base
-    line = (
-        f"the learning rate is for the batch in the config's name: auto_scale_lr.base_batch_size={base} (was {before})"
-    )
+    why = "the learning rate is for the batch in the config's name"
+    line = f'{why}: auto_scale_lr.base_batch_size={base} (was {before})'
     assert (line in capsys.readouterr().out) == (base != before)
     plan.cfg.dump(tmp_path / 'written_8xb32.py')
     assert batch_in_name(Config.fromfile(tmp_path / 'written_8xb32.py')) == 0

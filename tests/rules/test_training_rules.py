@@ -280,10 +280,10 @@ def resumed(groups, **settings):
     return change
 
 
-def loader(length, batch=4):
+def loader(length, batch=4, epochs=1):
     def change(built):
         one = type('Loader', (list,), dict(dataset=range(3), batch_sampler=SimpleNamespace(batch_size=batch)))
-        built.loops['train'] = SimpleNamespace(dataloader=one(range(length)))
+        built.loops['train'] = SimpleNamespace(dataloader=one(range(length)), max_iters=length * epochs)
 
     return change
 
@@ -420,9 +420,17 @@ CASES = [
     ('late-stages', QUIET, hooks(CheckpointHook(save_begin=50, by_epoch=False))),
     ('late-stages', QUIET, both(hooks(SWITCH), sets(cfg__train_cfg=dict(max_iters=9)))),
     ('endless-warm-up', FIRES, warm_up(end=500, by_epoch=False)),
-    ('endless-warm-up', FIRES, warm_up(end=2)),
-    ('endless-warm-up', QUIET, warm_up(end=2, by_epoch=False)),
-    ('endless-warm-up', QUIET, sets(schedulers=[dict(type='CosineAnnealingLR', T_max=500, by_epoch=False)])),
+    ('endless-warm-up', FIRES, both(loader(50), warm_up(end=2))),
+    ('few-iterations', FIRES, loader(1, 32, epochs=12)),  # 30 images
+    ('few-iterations', FIRES, loader(39, 1)),
+    ('few-iterations', QUIET, loader(4, 8, epochs=20)),
+    ('few-iterations', QUIET, loader(40, 1)),
+    ('endless-warm-up', QUIET, both(loader(50), warm_up(end=2, by_epoch=False))),
+    (
+        'endless-warm-up',
+        QUIET,
+        both(loader(50), sets(schedulers=[dict(type='CosineAnnealingLR', T_max=500, by_epoch=False)])),
+    ),
     ('no-batch', FIRES, loader(0)),
     ('no-batch', QUIET, loader(1)),
     ('no-batch', QUIET, sets()),

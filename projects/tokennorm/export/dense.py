@@ -48,16 +48,12 @@ def check_methods(part: nn.Module, base: type[nn.Module], *methods: str) -> None
 
 def check_dense_head(head: nn.Module) -> None:
     """Checks that a head decodes its outputs as mmdet's base class for dense heads does."""
-    is_rpn = isinstance(head, RPNHead)
-    base = RPNHead if is_rpn else BaseDenseHead
+    base = RPNHead if isinstance(head, RPNHead) else BaseDenseHead
     check_methods(head, base, 'predict_by_feat', '_predict_by_feat_single', '_bbox_post_process')
-    name = type(head).__name__
-    if getattr(head.loss_cls, 'custom_cls_channels', False):
-        raise UnsupportedError(f'{name} with {type(head.loss_cls).__name__} cannot be exported: it has its own scores')
-    if not is_rpn:
+    if base is BaseDenseHead:
         check_min_bbox_size(head)
-    check_clipping(head)
-    nms_threshold(head.test_cfg, name)
+    check_decoding(head)
+    nms_threshold(head.test_cfg, type(head).__name__)
 
 
 def check_min_bbox_size(head: nn.Module) -> None:
@@ -67,10 +63,10 @@ def check_min_bbox_size(head: nn.Module) -> None:
         raise UnsupportedError(f'{name}: test_cfg.min_bbox_size, in pixels of the original image, cannot be exported')
 
 
-def check_clipping(head: nn.Module) -> None:
-    """Checks that a head clips its boxes to the image."""
-    if not getattr(head.bbox_coder, 'clip_border', True):
-        raise UnsupportedError(f'{type(head).__name__}: bbox_coder.clip_border=False cannot be exported, only True')
+def check_decoding(head: nn.Module) -> None:
+    """Checks that a loss does not have scores of its own, and that boxes are clipped to the image."""
+    if getattr(head.loss_cls, 'custom_cls_channels', False) or not getattr(head.bbox_coder, 'clip_border', True):
+        raise UnsupportedError(f'{type(head).__name__} with SeesawLoss or clip_border=False cannot be exported')
 
 
 def decode_dense(head: nn.Module, maps: Sequence[Tensor], sizes: Tensor) -> Detections:

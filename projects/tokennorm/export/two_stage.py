@@ -14,7 +14,7 @@ from mmdet.models.roi_heads.mask_heads import FCNMaskHead
 from mmdet.models.roi_heads.roi_extractors import SingleRoIExtractor
 from torch import Tensor, nn
 
-from tokennorm.export.dense import Detections, UnsupportedError, check_clipping, check_methods, nms_threshold
+from tokennorm.export.dense import Detections, UnsupportedError, check_decoding, check_methods, nms_threshold
 from tokennorm.export.nms import clip, nms_keep, ranked
 
 
@@ -31,7 +31,7 @@ def check_roi_head(roi_head: nn.Module) -> None:
         check_extractor(roi_head.mask_roi_extractor)
     if getattr(roi_head, 'with_shared_head', False) or not roi_head.bbox_head.with_reg:
         raise UnsupportedError('a RoI head with a shared head, or without box regression, cannot be exported')
-    check_clipping(roi_head.bbox_head)
+    check_decoding(roi_head.bbox_head)
     nms_threshold(roi_head.test_cfg, type(roi_head).__name__)
 
 
@@ -58,8 +58,6 @@ def detect_boxes(roi_head: nn.Module, maps: Sequence[Tensor], proposals: Detecti
     boxes, objectness, _ = proposals
     batch_size, count = objectness.shape
     cls_score, deltas = (x.float() for x in head(roi_features(roi_head.bbox_roi_extractor, maps, boxes)))
-    if head.custom_cls_channels:
-        raise UnsupportedError(f'{type(head.loss_cls).__name__} cannot be exported: it has its own scores')
     scores = cls_score.softmax(dim=-1)[:, :-1].reshape(batch_size, count, head.num_classes)
     scores = scores * (scores > cfg.score_thr) * (objectness > 0)[..., None]
 

@@ -26,7 +26,7 @@ from tokennorm.base.process import without_warnings
 from tokennorm.export.dense import UnsupportedError
 from tokennorm.export.int8 import calibration_inputs, quantize, quiet_root_logger
 from tokennorm.export.nms import nms_keep_in_onnx
-from tokennorm.export.whole_detector import Canvas, WholeDetector
+from tokennorm.export.whole_detector import SIDE_MULTIPLE, Canvas, WholeDetector
 from tokennorm.inference.runtime import FORMAT
 from tokennorm.inference.torch_detector import category_ids_of
 from tokennorm.registry import type_name
@@ -60,7 +60,7 @@ def trace(detector: WholeDetector, dynamic: bool = True, smallest_side: int = 1)
     any_size = symbolic_sizes.patch(backed_size_oblivious=smallest_side == 1)
     with torch.no_grad(), without_warnings(), any_size:
         try:
-            program = torch.export.export(
+            return torch.export.export(
                 detector,
                 (images, sizes),
                 dynamic_shapes=(batch | {2: height, 3: width}, batch) if dynamic else None,
@@ -68,9 +68,10 @@ def trace(detector: WholeDetector, dynamic: bool = True, smallest_side: int = 1)
                 prefer_deferred_runtime_asserts_over_guards=True,
             )
         except torch._dynamo.exc.UserError as error:  # small sides would take another way through the model
+            advice = '; its data_preprocessor may need pad_size_divisor=32' * (detector.multiple % SIDE_MULTIPLE > 0)
             raise UserError(
                 'this detector cannot be exported for images of any size, since small ones are computed in another '
-                'way; its data_preprocessor may need pad_size_divisor=32'
+                f'way{advice}'
             ) from error
         except Exception as error:
             reason = str(error).strip().partition('\n')[0]
@@ -85,12 +86,6 @@ def trace(detector: WholeDetector, dynamic: bool = True, smallest_side: int = 1)
                     'of timm, it needs timm_args=dict(dynamic_img_size=True)'
                 ) from error
             raise
-    shape = next(n for n in program.graph.nodes if n.op == 'placeholder' and n.name == 'images').meta['val'].shape
-    free = [('batch', 0)] * (not detector.alone) + [('height', 2), ('width', 3)]
-    fixed = [name for name, i in free if not isinstance(shape[i], torch.SymInt)]
-    if dynamic and fixed:
-        raise RuntimeError(f'the exported graph is fixed to the {", ".join(fixed)} of its example, {EXAMPLE}')
-    return program
 
 
 @contextmanager
@@ -193,16 +188,8 @@ def _cut_to_image(graph: Any) -> None:
     """Adds to an ONNX graph for one image that it cuts the image out of its canvas; a size of 0 is the whole side."""
     from onnx import TensorProto, helper
 
-    def constant(name: str, *values: int) -> Any:
-        return helper.make_tensor(f'cut_{name}', TensorProto.INT64, [len(values)], values)
-
-    graph.initializer.extend(
-        [
-            constant('axes', 2, 3),
-            constant('zeros', 0, 0),
-            constant('first', 0),
-        ]
-    )
+    for name, values in dict(axes=[2, 3], zeros=[0, 0], first=[0]).items():
+        graph.initializer.append(helper.make_tensor(f'cut_{name}', TensorProto.INT64, [len(values)], values))
     for node in graph.node:
         node.input[:] = ['cut_images' if name == 'images' else name for name in node.input]
     added = [
@@ -212,9 +199,8 @@ def _cut_to_image(graph: Any) -> None:
         ('Where', ['cut_given', 'cut_sizes', 'cut_canvas'], 'sides', {}),
         ('Slice', ['images', 'cut_zeros', 'cut_sides', 'cut_axes'], 'images', {}),
     ]
-    nodes = [helper.make_node(kind, taken, [f'cut_{given}'], **more) for kind, taken, given, more in added]
-    for node in reversed(nodes):
-        graph.node.insert(0, node)
+    for kind, taken, given, more in reversed(added):
+        graph.node.insert(0, helper.make_node(kind, taken, [f'cut_{given}'], **more))
     del graph.value_info[:]  # sides of the canvas, which now are those of the image
 
 

@@ -4,6 +4,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from einops.layers.torch import Rearrange
 from mmengine.model import BaseModule
@@ -61,10 +62,10 @@ class SimpleFeaturePyramid(BaseModule):
         """((B, in_channels, H, W),) -> for each level (B, out_channels, H_i, W_i)."""
         if len(inputs) != 1:
             raise ValueError(f'SimpleFeaturePyramid takes one feature map, got {len(inputs)}')
-        outs = [level(inputs[0]) for level in self.levels]
+        outs = [level(inputs[0]).contiguous() for level in self.levels]  # as backbones do, for mmcv's RoIAlign
         while len(outs) < self.num_outs:
             outs.append(F.max_pool2d(outs[-1], kernel_size=1, stride=2))
-        return tuple(out.contiguous() for out in outs)  # as backbones do, for mmcv's RoIAlign
+        return tuple(outs)
 
 
 def _level(level: int, in_channels: int, out_channels: int, norm_cfg: Mapping[str, Any]) -> nn.Sequential:
@@ -96,5 +97,14 @@ def _level(level: int, in_channels: int, out_channels: int, norm_cfg: Mapping[st
 def _norm(norm_cfg: Mapping[str, Any], channels: int) -> nn.Sequential:
     """A norm of token grids, applied to a feature map (B, C, H, W)."""
     return nn.Sequential(
-        Rearrange('b c h w -> b h w c'), build_norm(norm_cfg, channels), Rearrange('b h w c -> b c h w')
+        Rearrange('b c h w -> b h w c'), build_norm(norm_cfg, channels), _ToFeatureMap('b h w c -> b c h w')
     )
+
+
+class _ToFeatureMap(Rearrange):
+    """Contiguous in an export: a convolution after channels last would fix the graph to sides of several positions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, H, W, C) -> (B, C, H, W)."""
+        x = super().forward(x)
+        return x.contiguous() if torch.compiler.is_compiling() else x

@@ -75,11 +75,10 @@ def choose_config(
         raise UserError(f'--model {model} is a CNN, without LayerNorm to replace; use --model mini, which has DTN')
     known = {path.stem for path in config_files()}
     suffix = _NORMS[norm] + _STEMS[stem]
-    same = {key: names[masks].format(suffix) for key, names in MODEL_NAMES.items()}
-    name = same[model]
+    name = MODEL_NAMES[model][masks].format(suffix)
     if name not in known:
-        has_variants = [key for key, names in MODEL_NAMES.items() if '{}' in names[masks] and same[key] in known]
-        others = ', '.join(has_variants) or 'none'
+        same = {key: names[masks].format(suffix) for key, names in MODEL_NAMES.items() if '{}' in names[masks]}
+        others = ', '.join(key for key in same if same[key] in known) or 'none'
         raise UserError(f'no config {name}. Models for {annotations} with --norm {norm} --stem {stem}: {others}')
     return name, f'{name}: {reason}'
 
@@ -186,12 +185,9 @@ def use_model_of_run(plan: Plan, folder: Path) -> None:
 
     What data and options of this command set in it stays. `init_cfg` does, too: the checkpoint has all weights.
     """
-    configs, model = written_configs(folder)[-1:], config_of_run(folder).get('model')
-    if not model or configs[0].stem != Path(plan.cfg.filename).stem:
-        return
-    plan.replace(
-        'model', model.to_dict(), 'the model is that of the run to resume', keep=[('model', 'backbone', 'init_cfg')]
-    )
+    earlier, keep = config_of_run(folder), [('model', 'backbone', 'init_cfg')]
+    if 'model' in earlier and Path(earlier.filename).stem == Path(plan.cfg.filename).stem:
+        plan.replace('model', earlier.model.to_dict(), 'the model is that of the run to resume', keep)
 
 
 def chosen_config(name: str) -> Config:

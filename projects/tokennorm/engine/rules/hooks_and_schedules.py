@@ -8,6 +8,7 @@ from tokennorm.base.type_name import type_name
 from tokennorm.engine.rules.built import Built, Lines
 from tokennorm.findings import rule
 
+FEW_ITERATIONS = 40  # 5% of fewer, the longest warm-up of `plan.schedule`, is less than two, and there is none
 _FROM_1 = ('val_begin', 'begin_epoch', 'action_epoch', 'save_begin')  # these count epochs from 1
 _FROM_0 = ('switch_epoch', 'num_last_epochs')
 _BY_SUBSTRING = 'None', 'DefaultOptimWrapperConstructor', 'LayerDecayOptimWrapperConstructor'
@@ -118,7 +119,7 @@ def no_mask_head(built: Built) -> Lines:
 
 @rule('no-batch', 'error', 'an epoch has no batch', on='loops', about='config', can_allow=False,
       why='With drop_last, too few images give no batch, and nothing is trained.',
-      do='Use a smaller --batch-size')  # fmt: skip
+      do='Use a --batch-size of at most the number of images')  # fmt: skip
 def no_batch(built: Built) -> Lines:
     if 'train' in built.loops and not len(loader := built.loops['train'].dataloader):
         batch = loader.batch_sampler.batch_size
@@ -137,3 +138,12 @@ def endless_warm_up(built: Built) -> Lines:
     if (longest := max(ends, default=0)) > loop.max_iters:
         text = f'the warm-up has {counted(longest, "iteration")}, and training {loop.max_iters}: it never ends'
         yield 'param_scheduler', text
+
+
+@rule('few-iterations', 'warning', 'training has few iterations', on='schedule', about='config',
+      why=f'In fewer than {FEW_ITERATIONS} a detector learns little.',
+      do='Train longer, or with a smaller --batch-size')  # fmt: skip
+def few_iterations(built: Built) -> Lines:
+    loop = built.loops['train']
+    if loop.max_iters < FEW_ITERATIONS:
+        yield 'train_cfg', f'{counted(loop.max_iters, "iteration")} in all, {len(loop.dataloader)} per epoch'
