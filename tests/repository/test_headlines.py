@@ -1,5 +1,6 @@
 """The first figures that a user reads are those of kept runs, and not of an old version; plans are those of steps."""
 
+import re
 import runpy
 from pathlib import Path
 
@@ -23,6 +24,15 @@ def test_headlines_are_of_this_minor_version(data, step):
         measured = Version(run['version'])
         command = f'python projects/experiments/cpu_default/run.py {step} {data}'
         assert (measured.major, measured.minor) >= (now.major, now.minor), f'of {measured}: {command}, then --pages'
+
+
+def test_tables_of_the_experiment_are_of_its_kept_runs():
+    kept = {f'{100 * run[name]:.1f}' for run in read() for name in ('bbox_mAP', 'segm_mAP') if name in run}
+    lines = (ROOT / 'projects/experiments/cpu_default/README.md').read_text('utf-8').splitlines()
+    cells = [line for line in lines if line.startswith('| ') and '(minutes)' not in line]
+    aps = re.findall(r'(?<![(\d])\d+\.\d(?!\))', ' '.join(cells))  # minutes are in brackets
+    assert len(aps) > 90
+    assert set(aps) <= kept
 
 
 def rows(page, start):
