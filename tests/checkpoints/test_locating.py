@@ -12,7 +12,7 @@ from tests.helpers.pvt import small_pvt
 from tests.helpers.weights import randomize
 from tokennorm.checkpoints import CheckpointError, find_checkpoint
 from tokennorm.checkpoints import locating as finding
-from tokennorm.checkpoints.locating import PackagedWeights, newest_checkpoint, packaged_file
+from tokennorm.checkpoints.locating import PackagedWeights, download, newest_checkpoint, packaged_file
 from tokennorm.checkpoints.publication import to_bytes
 
 constants = pytest.importorskip('huggingface_hub.constants')
@@ -71,6 +71,22 @@ def test_a_work_directory_is_its_best_checkpoint(tmp_path):
     (tmp_path / 'last_checkpoint').write_text('epoch_9.pth')
     assert find_checkpoint(tmp_path) == str(tmp_path / 'best_coco_bbox_mAP_epoch_3.pth')
     assert newest_checkpoint(tmp_path) == tmp_path / 'epoch_9.pth'
+
+
+def test_a_rank_takes_the_file_that_another_one_has_downloaded(tmp_path, monkeypatch):
+    class LockOfAnother:
+        def __init__(self, path):
+            self.path = Path(path)
+
+        def __enter__(self):
+            self.path.with_name(self.path.name[1:].removesuffix('.lock')).write_bytes(b'its file')
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setenv('TORCH_HOME', str(tmp_path))
+    monkeypatch.setattr('filelock.FileLock', LockOfAnother)
+    assert download('http://127.0.0.1:9/a.pth').read_bytes() == b'its file'
 
 
 def test_work_dir_without_best_checkpoint_uses_the_latest(tmp_path):

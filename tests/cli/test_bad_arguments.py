@@ -81,7 +81,6 @@ CASES = [
         r'nothing reads optim_wraper \(did you mean optim_wrapper\?\)',
     ),
     ([*TRAIN, '--cfg-options', 'model.x={' + '[' * 100_000], r'cannot be read: .*each must be KEY=VALUE'),
-    ([*TRAIN, '--cfg-options', f'model.x={"[" * 300}1{"]" * 300}'], 'cannot be read: brackets nested too deeply'),
     ([*TRAIN, '--cfg-options', "custom_hooks=[{'type':"], r'cannot be read: .*each must be KEY=VALUE'),
     ([*TRAIN, '--cfg-options', 'param_scheduler=[dict(type="X",a=1)]'], r'dict\(...\) is not read: .*KEY.0.type=X'),
     ([*TRAIN, '--cfg-options', 'model.x=dict(type="X")'], r'dict\(...\) is not read: .*KEY.type=X'),
@@ -95,7 +94,7 @@ CASES = [
     ([*EXPORT, '@/o.onnx', '--int8', '--calibrate', '@/without'], 'without has no images; name a folder with some'),
     # Numbers.
     *[([*TRAIN, '--lr', value], f'--lr {value} must be above 0') for value in ('0.0', 'nan')],
-    ([*TRAIN, '--epochs', '9' * 400], '--epochs 999999999999... must be an integer of at most 1000000'),
+    ([*TRAIN, '--epochs', '9' * 40], '--epochs 9* must be an integer of at most 1000000'),
     ([*TRAIN, '--epochs', '0'], '--epochs .*0 must be an integer of at least 1'),
     ([*TRAIN, '--patience', '0'], '--patience 0 must be an integer of at least 1'),
     ([*TRAIN, '--image-size', '31'], '--image-size 31 must be an integer of at least 32'),

@@ -66,8 +66,9 @@ def test_equals_the_dense_transcription(batch, height, width, channels, heads, p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('a1', [-100, -0.02, 0.1, -1, 0, 0.02])
-@pytest.mark.parametrize('grid', [(1, 18), (18, 1)])
+@pytest.mark.parametrize(
+    ('a1', 'grid'), [*((a1, (1, 18)) for a1 in (-100, -1, -0.02, 0, 0.02, 0.1)), (-0.02, (18, 1)), (0.1, (18, 1))]
+)
 def test_every_sign_and_size_of_a1(a1, grid):
     args = arguments(1, *grid, 4, 1)
     args[-1] = torch.tensor([[a1, 0.3, -0.2]]).double()
@@ -135,8 +136,16 @@ def test_large_common_offset_keeps_its_digits():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('position', [[-0.5, 6.0, -6.0], [-0.02, -1.0, 1.0], [0.0, 40.0, -1.0]])
-@pytest.mark.parametrize('grid', [(1, 40), (40, 1), (3, 70)])
+@pytest.mark.parametrize(
+    ('position', 'grid'),
+    [
+        ([-0.5, 6.0, -6.0], (1, 40)),
+        ([-0.5, 6.0, -6.0], (40, 1)),
+        ([-0.5, 6.0, -6.0], (3, 70)),
+        ([-0.02, -1.0, 1.0], (3, 70)),
+        ([0.0, 40.0, -1.0], (3, 70)),
+    ],
+)
 def test_peaks_beyond_the_border(position, grid):
     args = arguments(1, *grid, 4, 1)
     args[-1] = torch.tensor([position]).double()

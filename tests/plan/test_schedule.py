@@ -223,16 +223,24 @@ def test_another_batch_or_other_data_is_another_length(batch, data, end):
     assert any('schedule ends at' in one.text for one in findings) == (end == 12)
 
 
-@pytest.mark.parametrize(('options', 'base'), [({}, 2), ({'auto_scale_lr.base_batch_size': 8}, 8)])
-def test_a_rate_is_scaled_once(options, base):
+@pytest.mark.parametrize(
+    ('options', 'counts', 'rate', 'written'),
+    [
+        ({}, 1, 0.02, [2, 2]),
+        ({'auto_scale_lr.base_batch_size': 8}, 1, 0.02, [8, 2]),
+        ({}, 2, 0.04, [2, 4]),
+    ],
+)
+def test_a_rate_is_scaled_once(options, counts, rate, written):
     """The config of a run says for which batch its rate is, also where the user said it of the recipe's rate."""
-    cfg = Config(dict(optim_wrapper=dict(optimizer=dict(type='SGD', lr=0.08)), auto_scale_lr=dict(base_batch_size=8)))
+    wrapper = dict(optimizer=dict(type='SGD', lr=0.08), accumulative_counts=counts)
+    cfg = Config(dict(optim_wrapper=wrapper, auto_scale_lr=dict(base_batch_size=8)))
     plan = Plan(cfg, options)
     runner = SimpleNamespace(cfg=cfg, optim_wrapper=cfg.optim_wrapper.to_dict(), train_dataloader=Loader(3))
     runner.param_schedulers = None
-    assert fit_lr(runner, plan, by_batch=True).startswith('0.02: 0.08 is for a batch size of 8')
-    assert cfg.auto_scale_lr == dict(base_batch_size=base, images_per_step=[base, 2])
-    assert batch_of_lr(cfg) == 2
+    assert fit_lr(runner, plan, by_batch=True).startswith(f'{rate}: 0.08 is for a batch size of 8')
+    assert cfg.auto_scale_lr == dict(base_batch_size=written[0], images_per_step=written)
+    assert batch_of_lr(cfg) == written[1]
 
 
 def test_rates_in_a_schedule_are_scaled_and_the_highest_is_named():

@@ -51,6 +51,7 @@ def test_training_on_a_named_folder(data, trained):
     assert f'    validation     12 images, 3 classes ({data}/val), after every epoch\n' in log.read_text()
 
 
+@pytest.mark.usefixtures('quick_workers')
 def test_testing_prints_metrics_of_the_predictions(data, trained, tmp_path, capsys):
     out = tmp_path / 'predictions.pkl'
     arguments = [CONFIG, str(trained / 'epoch_1.pth'), '--data', str(data), '--work-dir', str(tmp_path)]

@@ -29,8 +29,6 @@ class ConfigOptions(argparse.Action):
         try:
             if wrong := [value for value in values if value.partition('=')[1] != '=' or value.startswith('=')]:
                 raise ValueError(f'{wrong[0]!r} has no key or no =')
-            if re.search(r'[\[({]{20}', ''.join(values)):  # what walks through configs is recursive
-                raise ValueError('brackets nested too deeply')
             if any(re.search(r'[=(\[,]dict\(', value) for value in plain):
                 raise ValueError('dict(...) is not read: write it in a config file, or as KEY.type=X or KEY.0.type=X')
             DictAction(self.option_strings, self.dest, nargs=self.nargs)(parser, namespace, plain, option)

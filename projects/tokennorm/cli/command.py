@@ -24,7 +24,6 @@ from tokennorm.commands.result import Result
 INTERRUPTED = 130  # exit status, as of a program that Ctrl+C ended
 _FLAG = '--traceback'
 _VARIABLE = 'TOKENNORM_TRACEBACK'
-_DIGITS = re.compile(r'(\d{12})\d{30,}')  # of a number that a message need not repeat
 _SMALLER = 'lower --batch-size or --image-size'
 _SHARED = 'give the container more shared memory (docker run --shm-size=8g), or use --workers 0'
 _ADVICE = {  # for what the machine or the environment lacks, by a part of the message
@@ -94,11 +93,7 @@ class Parser(argparse.ArgumentParser):
             message += did_you_mean(wrong[1], re.findall(r"[^\s',]+", wrong[2]))
         elif message.startswith('the following arguments are required') and self.is_input(word := self._first()):
             message = f'{word} is not a detector: name one before it, `{self.prog} WORK_DIR {word}`'
-        self.exit(2, _error_line(f'error: {message}; `{self.prog} --help` lists the arguments\n'))
-
-
-def _error_line(text: str) -> str:
-    return _DIGITS.sub(r'\1...', visible(text))
+        self.exit(2, visible(f'error: {message}; `{self.prog} --help` lists the arguments\n'))
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -156,7 +151,7 @@ def command(main: Callable[[list[str]], None]) -> Callable[[list[str] | None], N
         except OSError as error:  # nobody reads the output any more, or it cannot be written
             with suppress(OSError, ValueError):  # no file, as in a notebook
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
-            line = _error_line(f'error: {_with_advice(error) or error}')
+            line = visible(f'error: {_with_advice(error) or error}')
             raise SystemExit(1 if isinstance(error, BrokenPipeError) else line) from error
         except KeyboardInterrupt as interrupt:
             _end_interrupted(interrupt)
@@ -178,7 +173,7 @@ def _end_interrupted(interrupt: BaseException) -> NoReturn:
 
 def _end_unexpectedly(error: Exception) -> NoReturn:
     _print_traceback(error)
-    raise SystemExit(_error_line(f'error: {verdict(error)}')) from error
+    raise SystemExit(visible(f'error: {verdict(error)}')) from error
 
 
 def _print_traceback(error: BaseException) -> None:
@@ -211,6 +206,6 @@ def _end_with_one_line(error: UserError | Fault | ImportError | SystemExit, show
         _print_traceback(error)
     if exits:
         if isinstance(error.code, str):
-            error.code = _error_line(error.code)
+            error.code = visible(error.code)
         raise error
-    raise SystemExit(_error_line(line)) from error
+    raise SystemExit(visible(line)) from error

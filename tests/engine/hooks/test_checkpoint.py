@@ -14,7 +14,7 @@ from tests.helpers.toy_training import EPOCHS, ITERATIONS, ToyMetric, collect_ga
 from tokennorm.base.files import write_atomically
 from tokennorm.base.messages import UserError
 from tokennorm.checkpoints.locating import newest_checkpoint
-from tokennorm.engine.hooks.checkpoint import CheckpointHook
+from tokennorm.engine.hooks.checkpoint import AtomicBackend, CheckpointHook
 from tokennorm.engine.runner import run as train_with_messages
 
 SETTINGS = dict(train_cfg=EPOCHS, max_keep_ckpts=1)
@@ -100,6 +100,16 @@ def test_best_checkpoint_is_replaced_by_a_better_one(tmp_path, monkeypatch):
     train(tmp_path, save_best='acc', **SETTINGS)
     assert there[-2:] == [['best_acc_epoch_2.pth'], ['best_acc_epoch_4.pth']]
     assert [name for name in names(tmp_path) if name.startswith('best_')] == ['best_acc_epoch_4.pth']
+
+
+def test_a_checkpoint_that_is_written_again_is_not_removed(tmp_path):
+    """As the best one is by a validation that is repeated."""
+    backend = AtomicBackend([])
+    for name in ('best.pth', 'old.pth'):
+        (tmp_path / name).write_bytes(b'1')
+        backend.remove(tmp_path / name)
+    backend.put(b'2', tmp_path / 'best.pth')
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {'best.pth': b'2'}
 
 
 @pytest.mark.parametrize(('score', 'kept'), [(0.0, 4), (-1.0, 4), (0.25, 2)])

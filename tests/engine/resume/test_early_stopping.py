@@ -2,19 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 from mmengine.registry import METRICS
 
 from tests.helpers import toy_training as toys
 from tests.helpers.checkpoints import assert_same_checkpoints
 
-STOP = dict(
-    type='tokennorm.EarlyStoppingHook',
-    monitor='acc',
-    rule='greater',
-    patience=3,
-    min_delta=5e-4,
-    priority='BELOW_NORMAL',
-)
+STOP = dict(type='tokennorm.EarlyStoppingHook', monitor='acc', rule='greater', patience=3, min_delta=5e-4)
 LOOP = dict(type='EpochBasedTrainLoop', max_epochs=30, val_interval=1)
 
 
@@ -57,5 +51,8 @@ def test_resumed_run_stops_early_at_the_same_epoch(tmp_path, moment):
 
 def test_a_run_that_has_stopped_does_not_continue(tmp_path):
     whole = train(tmp_path)
+    best = torch.load(next(tmp_path.glob('best_*.pth')), weights_only=False)
+    score = best['message_hub']['runtime_info']['best_score']
+    assert best['early_stopping'] == dict(best_score=pytest.approx(score), wait_count=0)  # counted before
     resumed = train(tmp_path, resume=True)
     assert resumed.epoch <= whole.epoch

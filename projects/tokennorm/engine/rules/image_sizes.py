@@ -18,7 +18,7 @@ UNFIT_SIZE = Rule('unfit-size', 'error', 'the detector cannot work with images o
     why='The first step would fail, or the first validation. Feature maps that are halved and doubled again must meet, '
         'poolings and windows need some positions, and a DETR may choose its queries among the tokens of the image, of '
         'which a small one has too few.',
-    do='Set what works, or sizes in the pipelines')  # fmt: skip
+    do='Set what works, sizes in the pipelines, or fewer model.num_queries of a DETR')  # fmt: skip
 
 
 @UNFIT_SIZE.judged(on='samples')
@@ -104,20 +104,7 @@ def _what_works(built: Built, shape: tuple[int, int]) -> str:
         return ''
     option = short_side(built.cfg)
     text = f'a short side of {sides[at]} works'
-    text += f': --image-size {_multiple(round(sides[at] * option / short), STEP)}' if option else ''
-    tokens = _tokens(model, shape)
-    return f'{text}, or model.num_queries={tokens}' if 0 < tokens < getattr(model, 'num_queries', 0) else text
-
-
-def _tokens(model: Any, shape: tuple[int, int]) -> int:
-    """Returns the positions of all feature maps of an image, 0 if they are not known."""
-    import torch
-
-    try:
-        with torch.no_grad():
-            return sum(part.shape[-2:].numel() for part in model.extract_feat(_blank(model, shape)))
-    except Exception:  # of a neck, whatever it raises
-        return 0
+    return text + (f': --image-size {_multiple(round(sides[at] * option / short), STEP)}' if option else '')
 
 
 def _runs(model: Any, shape: Any) -> Exception | None:
@@ -126,6 +113,7 @@ def _runs(model: Any, shape: Any) -> Exception | None:
     from mmdet.structures import DetDataSample
 
     from tokennorm.engine.resume.random_state import preserved_generators
+    from tokennorm.images.padding import note_image_sizes
 
     shape, was_training = tuple(shape), model.training
     sizes = dict.fromkeys(('img_shape', 'ori_shape', 'pad_shape', 'batch_input_shape'), shape)
@@ -133,20 +121,13 @@ def _runs(model: Any, shape: Any) -> Exception | None:
     model.eval()
     try:
         with torch.no_grad(), preserved_generators():
-            model(_blank(model, shape), [sample], mode='tensor')
+            image = torch.zeros(1, 3, *shape, device=next(model.parameters()).device)
+            model(note_image_sizes(image, [shape]), [sample], mode='tensor')
     except Exception as error:  # of a detector, whatever it raises
         return error
     finally:
         model.train(was_training)
     return None
-
-
-def _blank(model: Any, shape: tuple[int, int]) -> Any:
-    import torch
-
-    from tokennorm.images.padding import note_image_sizes
-
-    return note_image_sizes(torch.zeros(1, 3, *shape, device=next(model.parameters()).device), [shape])
 
 
 def _multiple(side: int, divisor: int) -> int:
