@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from itertools import pairwise
 
 import pytest
 import yaml
@@ -285,10 +286,17 @@ def test_labels_that_were_corrected_within_one_date_and_size(root):
     assert objects(after)['4.png'][2][2] != objects(before)['4.png'][2][2]
 
 
-def test_names_may_be_an_alias(root):
+@pytest.mark.parametrize('width', [3, 9])
+def test_anchors_that_multiply_are_refused(root, width):
+    """300 bytes of them may expand to gigabytes; a list that is shared is read."""
     write_labels(root, BOX)
-    (root / 'data.yaml').write_text('train: train\nval: val\nnames: &n [cat]\nsame: *n\n')
+    lines = ['a: &a [cat]', *(f'{b}: &{b} [{", ".join([f"*{a}"] * width)}]' for a, b in pairwise('abcdefghi'))]
+    text = 'train: train\nval: val\nnames: &n [cat]\nsame: *n\n'
+    (root / 'data.yaml').write_text(text)
     assert list(find_splits(root)) == ['train', 'val']
+    (root / 'data.yaml').write_text('\n'.join(lines) + '\n' + text)
+    with pytest.raises(Refusal, match='cannot be read as YAML: it has more than 10 aliases'):
+        find_splits(root)
 
 
 def test_a_cache_that_cannot_be_written_is_named(root, tmp_path, monkeypatch):

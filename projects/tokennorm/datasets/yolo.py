@@ -65,6 +65,7 @@ FOUR_CORNERS = Rule('four-corners', 'note', 'polygons of four corners, all of th
 
 _LABELS = re.compile(rb'\s*\d+(\.0*)?(\s+[-+.\de]+){4}')  # the first line of a label file
 _TOLERANCE = 0.01  # beyond the image's border, as fractions; labeling tools round
+_MOST_ALIASES = 10  # of YAML; 300 bytes of many may expand to gigabytes
 
 Labeled = list[tuple[Path, Path]]  # images, and where the label file of each is or would be
 
@@ -118,7 +119,10 @@ def _find_yaml(root: Path) -> Path | None:
 def _read_yaml(file: Path) -> dict[str, Any]:
     """The content with all values as text: no, NO and 1.10 are names, too."""
     try:
-        content = yaml.load(read_text(file), yaml.BaseLoader)
+        text = read_text(file)
+        if sum(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.BaseLoader)) > _MOST_ALIASES:
+            raise yaml.YAMLError(f'it has more than {_MOST_ALIASES} aliases')
+        content = yaml.load(text, yaml.BaseLoader)
     except (OSError, yaml.YAMLError, RecursionError) as error:
         raise ValueError(f'{file} cannot be read as YAML: {" ".join(str(error).split())}') from error
     if not isinstance(content, dict):
