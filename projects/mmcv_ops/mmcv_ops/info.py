@@ -3,7 +3,7 @@
 import torch
 import torchvision
 
-__version__ = '1.1.0'
+__version__ = '1.1.1'
 
 
 def get_compiler_version() -> str:
