@@ -113,16 +113,6 @@ def test_texts_at_the_borders(at):
     np.testing.assert_array_equal(part, whole[100:160, 400:1000])
 
 
-def test_a_dark_border_surrounds_names():
-    picture = np.full((60, 600, 3), 255, np.uint8)
-    text = Text('größe', 1.0, 1)
-    text.draw(picture, 4, 40, (0, 0, 0), border=1)
-    bordered = (picture < 128).any(-1)
-    text.draw(picture, 4, 40, (255, 255, 255))
-    assert ((picture > 128).all(-1) & bordered).any()
-    assert (picture < 128).any()
-
-
 def test_boxes_are_two_pixels_wide_in_a_black_frame():
     drawn = draw(np.full((100, 100, 3), 128, np.uint8), np.array([[20, 30, 60, 70]]), [''], [RED])
     across = drawn[50, 10:30].tolist()

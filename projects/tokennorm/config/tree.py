@@ -1,6 +1,6 @@
 """Walks through configs: datasets inside wrappers, evaluators, heads, and all other dicts."""
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 from tokennorm.base.type_name import type_name
@@ -33,9 +33,9 @@ def class_counts(model: Any) -> list[tuple[MutableMapping[str, Any], int]]:
     return list(counts.values())
 
 
-def loaders(cfg: Mapping[str, Any], splits: Iterable[str] = ('train', 'val', 'test')) -> list[Any]:
+def loaders(cfg: Mapping[str, Any]) -> list[Any]:
     """Returns the loaders that a config has."""
-    return [loader for split in splits if (loader := cfg.get(f'{split}_dataloader')) is not None]
+    return [loader for split in ('train', 'val', 'test') if (loader := cfg.get(f'{split}_dataloader')) is not None]
 
 
 def innermost_datasets(dataset: Any) -> Iterator[Any]:

@@ -57,19 +57,18 @@ class Text:
         if not text.isascii() and (file := _font_file(frozenset(text))):
             missing = {ord(one): printable(one) for one in set(text) - _characters(file)}
             self.text, self.font = text.translate(missing), (file, max(12, round(29 * size)))
-            (left, top, right, bottom), _ = _pixels(self.font, self.text, 0)
+            (left, top, right, bottom), _ = _pixels(self.font, self.text)
             self.length, self.tall, self.below = max(right, right - left), -top, bottom
         else:
             self.text = printable(text)
             (self.length, self.tall), self.below = cv2.getTextSize(self.text, cv2.FONT_HERSHEY_SIMPLEX, size, line)
 
-    def draw(self, picture: np.ndarray, x: int, y: int, color: Color, border: int = 0) -> None:
-        """Draws the text on a picture (H, W, 3) uint8, its base line at y, with strokes that are wider by 2 borders."""
+    def draw(self, picture: np.ndarray, x: int, y: int, color: Color) -> None:
+        """Draws the text on a picture (H, W, 3) uint8, its base line at y."""
         if self.font is None:
-            wide = self.line + 2 * border
-            cv2.putText(picture, self.text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, self.size, color, wide, cv2.LINE_AA)
+            cv2.putText(picture, self.text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, self.size, color, self.line, cv2.LINE_AA)
             return
-        (left, top, *_), opacity = _pixels(self.font, self.text, border)
+        (left, top, *_), opacity = _pixels(self.font, self.text)
         left, top = x + left, y + top
         height, width = opacity.shape
         rows, columns = (slice(max(at, 0), max(at + length, 0)) for at, length in ((top, height), (left, width)))
@@ -79,15 +78,15 @@ class Text:
 
 
 @lru_cache(4096)
-def _pixels(font: tuple[str, int], text: str, border: int) -> tuple[tuple[int, int, int, int], np.ndarray]:
+def _pixels(font: tuple[str, int], text: str) -> tuple[tuple[int, int, int, int], np.ndarray]:
     """The box of a drawn text, of x and y from the beginning of its base line, and the opacity of its pixels, uint8."""
     from PIL import Image, ImageDraw
 
     face = _face(*font)
-    left, top, right, bottom = (int(np.floor(one)) for one in face.getbbox(text, anchor='ls', stroke_width=border))
+    left, top, right, bottom = (int(np.floor(one)) for one in face.getbbox(text, anchor='ls'))
     box = left - 1, top - 1, right + 2, bottom + 2
     image = Image.new('L', (box[2] - box[0], box[3] - box[1]))
-    ImageDraw.Draw(image).text((-box[0], -box[1]), text, 255, face, anchor='ls', stroke_width=border)
+    ImageDraw.Draw(image).text((-box[0], -box[1]), text, 255, face, anchor='ls')
     return box, np.asarray(image)
 
 

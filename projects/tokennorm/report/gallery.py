@@ -146,11 +146,11 @@ class Gallery:
         return self.names[int(category_id)] if len(self.names) > 1 else ''
 
 
-def surroundings(box: np.ndarray, width: int, height: int, context: float = 2.5) -> tuple[int, int, int, int]:
+def surroundings(box: np.ndarray, width: int, height: int) -> tuple[int, int, int, int]:
     """Returns x, y, width, height of a region in an image that has a box in it, square unless the image is smaller."""
     box = np.nan_to_num(np.clip(box, -1e9, 1e9))  # of a detector that diverged
     limits = np.array([width, height])
-    size = np.minimum(max(context * box[2:].max(), 96), limits).astype(int)
+    size = np.minimum(max(2.5 * box[2:].max(), 96), limits).astype(int)
     low = np.clip(box[:2] + box[2:] / 2 - size / 2, 0, limits - size).astype(int)
     return int(low[0]), int(low[1]), int(size[0]), int(size[1])
 

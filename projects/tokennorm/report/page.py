@@ -261,9 +261,9 @@ def render(template: str, **variables: Any) -> str:
     return environment.get_template(template).render(**variables)
 
 
-def format_points(value: float | None, digits: int = 1) -> str:
+def format_points(value: float | None) -> str:
     """Returns a fraction in points, 0.4567 -> '45.7'; a dash for None and for COCO's -1."""
-    return '–' if value is None or value < 0 else f'{100 * value:.{digits}f}'  # noqa: RUF001
+    return '–' if value is None or value < 0 else f'{100 * value:.1f}'  # noqa: RUF001
 
 
 def format_difference(first: float, second: float) -> str:
