@@ -59,13 +59,12 @@ def compare(first: str | Path, second: str | Path, *, out: str | Path | None = N
     results: dict[str, Compared] = {}
     lines: list[str] = []
     for iou_type, (low, high) in write_comparison(*runs, out).items():
-        aps = [float(run.numbers['results'][iou_type]['summary']['mAP']) for run in runs]
-        results[iou_type] = Compared(*aps, aps[1] - aps[0], low, high)
-        points = format_difference(*aps)
+        old, new = (float(run.numbers['results'][iou_type]['summary']['mAP']) for run in runs)
+        results[iou_type] = Compared(old, new, new - old, low, high)
+        points = format_difference(old, new)
         which = 'equal to' if points == '+0.0' else 'higher than' if points[0] == '+' else 'lower than'
         interval = '' if low is None else f', 95% interval {100 * low:+.1f} to {100 * high:+.1f}'
-        before, after = (f'{100 * ap:.1f}' for ap in aps)
-        lines.append(f'{iou_type} AP of {other}: {after}, {which} {before} of {name} ({points}{interval})')
+        lines.append(f'{iou_type} AP of {other}: {100 * new:.1f}, {which} {100 * old:.1f} of {name} ({points}{interval})')
     if not (is_same := same_data(*runs)):
         lines.append(
             'warning: the two are evaluated on different data, so that this is not a difference of the detectors'
