@@ -64,7 +64,8 @@ def compare(first: str | Path, second: str | Path, *, out: str | Path | None = N
         points = format_difference(old, new)
         which = 'equal to' if points == '+0.0' else 'higher than' if points[0] == '+' else 'lower than'
         interval = '' if low is None else f', 95% interval {100 * low:+.1f} to {100 * high:+.1f}'
-        lines.append(f'{iou_type} AP of {other}: {100 * new:.1f}, {which} {100 * old:.1f} of {name} ({points}{interval})')
+        text = f'{iou_type} AP of {other}: {100 * new:.1f}, {which} {100 * old:.1f} of {name}'
+        lines.append(f'{text} ({points}{interval})')
     if not (is_same := same_data(*runs)):
         lines.append(
             'warning: the two are evaluated on different data, so that this is not a difference of the detectors'
