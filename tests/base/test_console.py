@@ -115,10 +115,17 @@ def test_json_on_the_console_has_no_nan(tmp_path):
 
 def test_columns_are_aligned():
     """Numbers are at the right. A wide character takes two places, an accent none."""
-    rows = [('class', 'objects', 'AP'), ('猫', '7', '4.5'), ('cafe\u0301', '1,234', '-'), ('a\x1b', '', 'none')]
+    rows = [
+        ('class', 'objects', 'AP'),
+        ('猫', '7', '4.5'),
+        ('cafe\u0301', '1,234', '-'),
+        ('a\x1b', '', 'none'),
+        ('\uff21\uff22', '8', '-'),
+    ]
     assert table(rows).splitlines() == [
         'class  objects  AP',
         '猫           7  4.5',
         'cafe\u0301     1,234  -',
         'a\x1b           none',
+        '\uff21\uff22         8  -',
     ]

@@ -81,3 +81,6 @@ def chained(outer, inner):
 def test_what_helps_where_the_machine_ends_an_import(error, remedy):
     assert environment.remedy_of_import(error).startswith(remedy)
     assert bool(environment.remedy_of_import(error)) == bool(remedy)
+    raised = ImportError('cannot import it')
+    raised.__context__ = error  # as `raise` in an `except` sets it
+    assert environment.remedy_of_import(raised) == environment.remedy_of_import(error)

@@ -288,13 +288,14 @@ def test_rotated_boxes_of_cvat_become_upright(root):
     assert len(finding(found, 'rotated-box', 'train').items) == 2
 
 
-def test_a_box_without_width_is_named(root):
+@pytest.mark.parametrize('box', [[10, 10, 0, 20], [30, 30, -20, -20]])
+def test_a_box_without_width_is_named(root, box):
     """COCO without areas, as YOLO is: the box has the area 0."""
 
     def narrow(content):
         for one in content['annotations']:
             del one['area']
-        content['annotations'][0].update(bbox=[10, 10, 0, 20], segmentation=[])
+        content['annotations'][0].update(bbox=box, segmentation=[])
 
     splits, found = judge(write(root, narrow))
     assert splits['train'].content['annotations'][0]['area'] == 0
