@@ -101,6 +101,20 @@ def test_the_output_is_a_folder_or_a_page(out, page, runs, tmp_path, monkeypatch
     assert 'dtn compared with layer_norm' in (tmp_path / page).read_text()
 
 
+def test_the_report_of_a_run_is_not_replaced(runs):
+    before = (runs[0] / 'report.html').read_bytes()
+    with pytest.raises(SystemExit, match='is the report of a run'):
+        main([*map(str, runs), '--out', str(runs[0] / 'report.html')])
+    assert (runs[0] / 'report.html').read_bytes() == before
+
+
+def test_without_objects_there_is_no_ap(tmp_path, capsys):
+    truth = make_truth() | dict(annotations=[])
+    runs = [str(make_run(tmp_path / name, truth, perfect(make_truth()))) for name in 'ab']
+    main([*runs, '--out', str(tmp_path / 'page.html')])
+    assert capsys.readouterr().out.startswith('bbox AP is not defined: there are no annotated objects\n')
+
+
 def test_two_times_the_same_run_differs_by_nothing(runs, tmp_path):
     run = read_run(runs[0])
     (result,) = compare(run, run, tmp_path / 'a.html', resamples=20).values()

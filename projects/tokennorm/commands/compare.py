@@ -6,7 +6,7 @@ from itertools import count
 from pathlib import Path
 
 from tokennorm.base.files import check_output_file
-from tokennorm.base.messages import in_python
+from tokennorm.base.messages import UserError, in_python
 from tokennorm.commands.checks import optional_path, path_of
 from tokennorm.commands.result import Result
 
@@ -50,6 +50,8 @@ def compare(first: str | Path, second: str | Path, *, out: str | Path | None = N
     elif out.suffix != '.html' or out.is_dir():
         out = out / 'compare.html'
     check_output_file(out)
+    if out.name == 'report.html' and out.with_suffix('.json').is_file():
+        raise UserError(f'{out} is the report of a run; give --out another name')
     from tokennorm.report.comparison import compare as write_comparison
     from tokennorm.report.comparison import names_of, read_run, same_data
     from tokennorm.report.page import format_difference
@@ -61,6 +63,9 @@ def compare(first: str | Path, second: str | Path, *, out: str | Path | None = N
     for iou_type, (low, high) in write_comparison(*runs, out).items():
         old, new = (float(run.numbers['results'][iou_type]['summary']['mAP']) for run in runs)
         results[iou_type] = Compared(old, new, new - old, low, high)
+        if min(old, new) < 0:  # as COCO has it
+            lines.append(f'{iou_type} AP is not defined: there are no annotated objects')
+            continue
         points = format_difference(old, new)
         which = 'equal to' if points == '+0.0' else 'higher than' if points[0] == '+' else 'lower than'
         interval = '' if low is None else f', 95% interval {100 * low:+.1f} to {100 * high:+.1f}'
