@@ -72,8 +72,10 @@ def compare(first: str | Path, second: str | Path, *, out: str | Path | None = N
         text = f'{iou_type} AP of {other}: {100 * new:.1f}, {which} {100 * old:.1f} of {name}'
         lines.append(f'{text} ({points}{interval})')
     if not (is_same := same_data(*runs)):
-        lines.append(
-            'warning: the two are evaluated on different data, so that this is not a difference of the detectors'
+        lines.insert(
+            0,
+            'warning: the two are evaluated on different data, so that a difference is not that of the detectors: '
+            'evaluate both again with `tokennorm test`',
         )
     lines += [f'Weights: {other} {runs[1].weights}, {name} {runs[0].weights}', f'The comparison is in {out}']
     return ComparisonResult(out, [name, other], [run.weights for run in runs], is_same, results, lines=lines)

@@ -304,7 +304,8 @@ def how_to_use(content: Mapping[str, Any]) -> str:
         resized = 'as it is'
     elif rule['keep_ratio']:
         long, short = max(rule['scale']), min(rule['scale'])
-        resized = f'resized in proportion, to the largest size within {long} x {short} or {short} x {long} pixels'
+        turned = f' or {short} x {long}' if short < long else ''
+        resized = f'resized in proportion, to the largest size within {long} x {short}{turned} pixels'
     else:
         resized = f'resized to a width of {rule["scale"][0]} and a height of {rule["scale"][1]} pixels'
     batch = 'batch' if content['batch_size'] is None else str(content['batch_size'])
