@@ -101,7 +101,7 @@ def test_folds_judge_images_that_they_have_not_seen(demo_data, demo_trained, tmp
     arguments = [str(demo_trained), '--data', str(data), '--folds', '2', '--out', str(out)]
     tool('audit')(arguments)
     printed = capsys.readouterr().out
-    assert '2 detectors are trained, each without one of 2 parts of the 4 images: about as long as the run' in printed
+    assert '2 detectors are trained, each without one of 2 parts of 4 images: about as long as the run' in printed
     truth = json.loads((data / 'annotations' / 'train.json').read_text())
     seen, judged = [], []
     for number in ('1', '2'):
