@@ -9,6 +9,7 @@ import pytest
 import tokennorm
 from tests.helpers.commands import tool
 from tokennorm.base.messages import UserError
+from tokennorm.commands.audit import _claim
 
 
 def report_of(folder):
@@ -62,12 +63,35 @@ def test_wrong_arguments(demo_data, demo_trained, tmp_path, options, text):
 
 
 def test_the_folder_of_the_data_or_of_a_run_is_not_written_to(demo_data, demo_trained):
-    with pytest.raises(UserError, match='is the folder of the data; choose another one'):
+    with pytest.raises(UserError, match='is the folder of the data, or named as'):
         tokennorm.audit(demo_trained, data=demo_data, out=demo_data / 'images' / '..')
+    for folder in ('images', 'annotations', 'train', 'images/Val/suspects'):
+        with pytest.raises(UserError, match=r'named as one of its splits|no earlier audit wrote'):
+            tokennorm.audit(demo_trained, data=demo_data, out=demo_data / folder)
+    assert not (demo_data / 'train').exists()
     before = {path: path.stat().st_mtime_ns for path in demo_trained.rglob('*')}
-    with pytest.raises(UserError, match='is a work directory, whose report it would replace'):
+    with pytest.raises(UserError, match='has files that no earlier audit wrote; choose an empty folder'):
         tokennorm.audit(demo_trained, data=demo_data, folds=2, out=demo_trained)
     assert {path: path.stat().st_mtime_ns for path in demo_trained.rglob('*')} == before
+
+
+def test_folders_of_earlier_audits_are_written_to_again(tmp_path):
+    """Also one of an interrupted call, and one with a file of the system."""
+    out, data = tmp_path / 'suspects', tmp_path / 'data'
+    data.mkdir()
+    out.mkdir()
+    (out / '.DS_Store').touch()
+    _claim(out, data)
+    assert json.loads((out / 'suspects.json').read_text())['images'] == []
+    for name in ('suspects.jpg', 'report.json'):
+        (out / name).touch()
+    (out / 'suspects.json').write_text('of the first call')
+    _claim(out, data)
+    assert (out / 'suspects.json').read_text() == 'of the first call'
+    _claim(data / 'suspects', data)
+    (out / '1.png').touch()
+    with pytest.raises(UserError, match='has files that no earlier audit wrote'):
+        _claim(out, data)
 
 
 @pytest.mark.slow
@@ -77,7 +101,7 @@ def test_folds_judge_images_that_they_have_not_seen(demo_data, demo_trained, tmp
     arguments = [str(demo_trained), '--data', str(data), '--folds', '2', '--out', str(out)]
     tool('audit')(arguments)
     printed = capsys.readouterr().out
-    assert '2 detectors are trained, each without one of 2 parts of the 4 images: about as long as the run' in printed
+    assert '2 detectors are trained, each without one of 2 parts of 4 images: about as long as the run' in printed
     truth = json.loads((data / 'annotations' / 'train.json').read_text())
     seen, judged = [], []
     for number in ('1', '2'):

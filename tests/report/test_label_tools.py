@@ -3,14 +3,16 @@
 import json
 from collections import Counter
 from pathlib import Path
+from urllib.parse import quote
 
 import cv2
 import pytest
 
 from tests.helpers.detections import CLASSES
 from tokennorm.base.messages import UserError
+from tokennorm.datasets.coco.file_names import match_names
 from tokennorm.datasets.splits import CocoSplit
-from tokennorm.report.label_tools import KINDS, label_studio_tasks, merge_corrected, write_suspects
+from tokennorm.report.label_tools import KINDS, as_coco, label_studio_tasks, merge_corrected, write_suspects
 
 
 @pytest.fixture
@@ -154,12 +156,112 @@ def test_corrected_images_of_other_data_are_refused(written, tmp_path):
     for text, error in (
         (json.dumps(content), 'has images or classes that .*val.json does not have: other.jpg$'),
         (json.dumps(content | dict(images=[], categories=[dict(id=1, name='bird')])), 'does not have: bird$'),
-        ('{}', 'not COCO annotations: '),
+        ('{}', 'is not a COCO annotation file: '),
     ):
         corrected.write_text(text)
         with pytest.raises(UserError, match=error):
             merge_corrected(file, corrected)
         assert json.loads(file.read_text()) == truth
+
+
+@pytest.mark.parametrize('form', ['{}', 'images/{}', '/data/local-files/?d=images/{}'])
+@pytest.mark.parametrize(
+    'names',
+    [
+        ('img.png', 'sub/img.png'),
+        ('b/1.png', 'a/b/1.png'),
+        ('A/1.png', 'a/1.png'),
+        ('x/A.png', 'x/a.png'),
+        ('50%25.png', '50%.png'),
+        ('#4%20.png', 'a b.png'),
+        ('q?d=5.png', '5.png'),
+    ],
+)
+def test_names_that_audit_wrote_are_matched(names, form):
+    """As they are, in a folder of images, and in an address, where they are escaped."""
+    written = {form.format(quote(name) if '?' in form else name): Path(name) for name in names}
+    if form == 'images/{}' and '?d=' in names[0]:
+        return  # as an address is read
+    assert match_names(written, map(Path, names)) == written
+
+
+def small(**changes):
+    content = dict(
+        images=[dict(id=i, file_name=f'{i}.png') for i in (1, 2)],
+        categories=[dict(id=1, name='cat')],
+        annotations=[dict(id=i, image_id=i, category_id=1, bbox=[i, 0, 5, 5]) for i in (1, 2)],
+    )
+    return content | changes
+
+
+def merged(tmp_path, old, new, encoding='utf-8'):
+    for name, content in (('old.json', old), ('new.json', new)):
+        (tmp_path / name).write_text(json.dumps(content), encoding=encoding)
+    merge_corrected(tmp_path / 'old.json', tmp_path / 'new.json')
+    return json.loads((tmp_path / 'old.json').read_text())['annotations']
+
+
+@pytest.mark.parametrize('encoding', ['utf-8', 'utf-8-sig', 'utf-16'])
+@pytest.mark.parametrize('ids', [(1, 2), ('a', 'b'), (None, None), ()])
+def test_any_ids_of_the_annotations_and_any_encoding(tmp_path, ids, encoding):
+    old = small()
+    for one in old['annotations']:
+        del one['id']
+    for one, value in zip(old['annotations'], ids, strict=False):
+        one['id'] = value
+    new = small(images=small()['images'][:1], annotations=[dict(image_id='1', category_id=1.0, bbox=[7, 7, 7, 7])])
+    kept, added = merged(tmp_path, old, new, encoding)
+    assert kept == old['annotations'][1]
+    assert added == dict(id=3 if ids == (1, 2) else 1, image_id=1, category_id=1, bbox=[7, 7, 7, 7])
+
+
+@pytest.mark.parametrize(
+    ('changes', 'text'),
+    [
+        (dict(annotations=None), "no list of objects named 'annotations'"),
+        (dict(annotations=[5]), "no list of objects named 'annotations'"),
+        (dict(annotations=[dict(id=8, image_id=77, category_id=1)]), 'whose image_id it does not list, with the ids 8'),
+        (dict(annotations=[dict(id=8, image_id=1, category_id=[])]), 'whose category_id it does not list'),
+        (dict(annotations=[dict(id=8, image_id=1)]), 'whose category_id it does not list'),
+        (dict(images=[dict(id=1, file_name=5)]), 'images without an id or a valid file_name'),
+        (dict(images=[dict(id=1, file_name=None)]), 'images without an id or a valid file_name'),
+        (dict(images=[dict(file_name='1.png')]), 'images without an id or a valid file_name'),
+        (dict(categories=[dict(id=1)]), 'categories without an id or a valid name'),
+    ],
+)
+def test_corrected_files_that_are_not_coco(tmp_path, changes, text):
+    with pytest.raises(UserError, match=text):
+        merged(tmp_path, small(), small(**changes))
+    assert json.loads((tmp_path / 'old.json').read_text()) == small()
+
+
+def test_marks_of_earlier_audits_are_replaced():
+    old = small()
+    old['annotations'][0]['attributes'] = dict(suspect='wrong box', occluded=True)
+    old['annotations'][1]['attributes'] = dict(suspect='', suspect_score='', detected='', occluded=False)
+    suspect = dict(file='2.png', kind='spurious', score=0.5, annotated='cat', box=[2, 0, 5, 5], detected=None)
+    content = as_coco(old, [suspect], ['1.png', '2.png'])
+    assert [one['attributes'] for one in content['annotations']] == [
+        dict(occluded=True),
+        dict(occluded=False, suspect='spurious', suspect_score='0.50', detected=''),
+    ]
+    for image in content['images']:
+        image |= dict(width=9, height=9)
+    assert [task['data']['suspects'] for task in label_studio_tasks(content)] == ['', 'spurious 0.50: cat']
+
+
+def test_a_file_listed_twice_has_the_objects_of_both(tmp_path):
+    twice = small(images=[dict(id=i, file_name='1.png') for i in (1, 2)])
+    suspects = [
+        dict(file='1.png', kind='spurious', score=0.5, annotated='cat', box=[i, 0, 5, 5], detected=None) for i in (1, 2)
+    ]
+    content = as_coco(twice, suspects, ['1.png'])
+    assert [(one['image_id'], one['bbox'], marks(one)['suspect']) for one in content['annotations']] == [
+        (2, [1, 0, 5, 5], 'spurious'),
+        (2, [2, 0, 5, 5], 'spurious'),
+    ]
+    content['annotations'].pop()
+    assert [one['bbox'] for one in merged(tmp_path, twice, content)] == [[1, 0, 5, 5]]
 
 
 def test_names_in_addresses_of_label_studio_are_escaped(tmp_path):

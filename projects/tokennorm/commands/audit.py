@@ -9,7 +9,7 @@ from inspect import unwrap
 from pathlib import Path
 from typing import Any
 
-from tokennorm.base.files import make_output_dir
+from tokennorm.base.files import make_output_dir, write_atomically
 from tokennorm.base.messages import UserError, counted, in_python
 from tokennorm.base.ranks import print_once
 from tokennorm.commands.checks import check_at_least_one, check_choice, codes_of, path_of
@@ -77,10 +77,8 @@ def audit(
         check_at_least_one('--folds', folds)
         if folds == 1 or split != 'train':
             raise UserError(f'--folds {folds} with --split {split}: expected 2 or more parts, of train')
-    if os.path.realpath(out) == os.path.realpath(data if data.is_dir() else data.parent):
-        raise UserError(f'--out {out} is the folder of the data; choose another one')
     name_detector(detector, checkpoint, cfg_options)  # raises before anything long begins
-    make_output_dir(out)
+    _claim(out, data)
     options: dict[str, Any] = dict(allow=allow, strict=strict, cfg_options=cfg_options)
     if folds is None:
         folder = unwrap(test)(detector, checkpoint, data=data, split=split, out=out, report=True, **options).work_dir
@@ -96,14 +94,31 @@ def audit(
     images = write_suspects(out, found, suspects, most)
     counts = Counter(one['kind'] for one in suspects)
     kinds = ', '.join(f'{kind} {count}' for kind, count in counts.most_common())
+    written = f' ({kinds}); {counted(images, "image")} written, the worst first' if suspects else ''
     lines = [
-        f'{out}: {counted(len(suspects), "suspect")} ({kinds or "none"}); '
-        f'{counted(images, "image")} written, the worst first',
+        f'{out}: {counted(len(suspects), "suspect")}{written}',
         f'They come from detections with AP {100 * ap:.1f} here: the lower it is, the less the list says.',
     ]
     if folds is None and split == 'train':
         lines.append('A detector partly believes annotations that it was trained on: --folds 3 judges without that.')
     return AuditResult(suspects, images, out, lines=lines)
+
+
+def _claim(out: Path, data: Path) -> None:
+    """Creates the folder of the files; raises `UserError` for one of the data, or with files of anything else."""
+    from tokennorm.datasets.image_files import is_data, is_image
+    from tokennorm.datasets.splits import SPLIT_WORDS
+
+    place = os.path.relpath(out.resolve(), (data if data.is_dir() else data.parent).resolve())
+    parts = Path(place).parts
+    if not parts or (parts[0] != '..' and any(part.lower() in SPLIT_WORDS for part in parts)):
+        raise UserError(f'--out {out} is the folder of the data, or named as one of its splits; choose another one')
+    make_output_dir(out)
+    mark, files = out / 'suspects.json', [path for path in out.iterdir() if is_data(path.name)]
+    if (files and mark not in files) or any(map(is_image, {*files} - {out / 'suspects.jpg'})):
+        raise UserError(f'--out {out} has files that no earlier audit wrote; choose an empty folder')
+    if mark not in files:  # so that a repeated call may continue
+        write_atomically(mark, json.dumps(dict(images=[], annotations=[], categories=[])).encode())
 
 
 def _judge_in_folds(
@@ -132,8 +147,6 @@ def _judge_in_folds(
     named = name_detector(detector, checkpoint, cfg_options)
     if named.config == named.checkpoint:
         raise UserError(f'--folds trains by the config of a run: name its work directory instead of {named.checkpoint}')
-    if newest_checkpoint(out):
-        raise UserError(f'--out {out} is a work directory, whose report it would replace; choose another folder')
     with judging(Findings(allow, strict)):
         whole = find_splits(data, ('train',))['train']
     write_folds(whole, folds, out / 'folds')

@@ -16,7 +16,9 @@ import numpy as np
 
 from tokennorm.base.files import write_atomically
 from tokennorm.base.messages import UserError, shorten, user_errors
+from tokennorm.datasets.coco.entries import id_text
 from tokennorm.datasets.coco.file_names import match_names
+from tokennorm.datasets.coco.folder import read_coco_file
 from tokennorm.datasets.contact_sheet import draw_annotations, tile
 from tokennorm.datasets.image_files import read_image
 from tokennorm.datasets.splits import CocoSplit
@@ -73,25 +75,40 @@ def merge_corrected(annotations: str | Path, corrected: str | Path) -> None:
     classes by name. Ids may differ. The attributes of suspects are left out.
 
     Raises:
-        UserError: for images and classes that the first file does not have, and for files that are not COCO.
+        UserError: for images and classes that the first file does not have, for annotations of none that are listed,
+            and for files that are not COCO.
     """
-    with user_errors(OSError, ValueError, KeyError, TypeError, where='not COCO annotations: '):
-        old, new = (json.loads(Path(path).read_text('utf-8')) for path in (annotations, corrected))
-        known = {Path(_copied_name(image)): image['id'] for image in old['images']}
-        files = match_names([image['file_name'] for image in new['images']], known)
-        names = {one['name']: one['id'] for one in old['categories']}
-        missing = [image['file_name'] for image in new['images'] if image['file_name'] not in files]
-        missing += [name for one in new['categories'] if (name := one['name']) not in names]
+    with user_errors(ValueError):
+        old, new = (read_coco_file(Path(path)) for path in (annotations, corrected))
+    for path, content in ((annotations, old), (corrected, new)):
+        for kind, key in (('images', 'file_name'), ('categories', 'name')):
+            wrong = [
+                str(one) for one in content[kind] if not (isinstance(one.get(key), str) and one[key] and 'id' in one)
+            ]
+            if wrong:
+                raise UserError(f'{path} has {kind} without an id or a valid {key}: {shorten(wrong, 3)}')
+    known = {Path(_copied_name(image)): image for image in old['images']}
+    files = match_names([image['file_name'] for image in new['images']], known)
+    names = {one['name']: one['id'] for one in old['categories']}
+    missing = [image['file_name'] for image in new['images'] if image['file_name'] not in files]
+    missing += [name for one in new['categories'] if (name := one['name']) not in names]
     if missing:
         raise UserError(f'{corrected} has images or classes that {annotations} does not have: {shorten(missing, 3)}')
-    images = {image['id']: known[files[image['file_name']]] for image in new['images']}
-    classes = {one['id']: names[one['name']] for one in new['categories']}
-    kept = [one for one in old['annotations'] if one['image_id'] not in images.values()]
-    first = max((one['id'] for one in old['annotations']), default=0) + 1
+    images = {id_text(image['id']): known[files[image['file_name']]] for image in new['images']}
+    classes = {id_text(one['id']): names[one['name']] for one in new['categories']}
+    for key, listed in (('image_id', images), ('category_id', classes)):
+        wrong = [id_text(one.get('id')) for one in new['annotations'] if id_text(one.get(key)) not in listed]
+        if wrong:
+            raise UserError(
+                f'{corrected} has annotations whose {key} it does not list, with the ids {shorten(wrong, 3)}'
+            )
+    replaced = {image['file_name'] for image in images.values()}  # which may be listed several times
+    ids = {id_text(image['id']) for image in old['images'] if image['file_name'] in replaced}
+    kept = [one for one in old['annotations'] if id_text(one.get('image_id')) not in ids]
+    first = max((one['id'] for one in old['annotations'] if type(one.get('id')) is int), default=0) + 1
     for i, one in enumerate(new['annotations'], first):
-        attributes = {k: v for k, v in (one.get('attributes') or {}).items() if k not in _ATTRIBUTES}
-        ids = dict(id=i, image_id=images[one['image_id']], category_id=classes[one['category_id']])
-        kept.append(one | ids | (dict(attributes=attributes) if 'attributes' in one else {}))
+        image, category = images[id_text(one['image_id'])], classes[id_text(one['category_id'])]
+        kept.append(_unmarked(one) | dict(id=i, image_id=image['id'], category_id=category))
     write_atomically(Path(annotations), json.dumps(old | dict(annotations=kept)).encode())
 
 
@@ -127,15 +144,30 @@ _CVAT = [
 _ATTRIBUTES = {one['name'] for one in _CVAT}
 
 
+def _unmarked(one: Mapping[str, Any]) -> dict[str, Any]:
+    """An annotation without the attributes of suspects."""
+    marks = one.get('attributes')
+    if not isinstance(marks, dict):
+        return dict(one)
+    return dict(one, attributes={key: value for key, value in marks.items() if key not in _ATTRIBUTES})
+
+
 def as_coco(content: Mapping[str, Any], suspects: Sequence[Mapping[str, Any]], files: Sequence[str]) -> dict[str, Any]:
     """Returns COCO content of some images, whose suspects have attributes: kind, score and detected class.
 
-    A missing object is an annotation of the detected class.
+    A missing object is an annotation of the detected class. A file that is listed several times is one image, with the
+    objects of all. Attributes of earlier suspects are left out.
     """
     by_name = {one['file_name']: one for one in content['images']}
     images = [dict(by_name[file]) for file in files]
-    ids = {one['id'] for one in images}
-    annotations = [dict(one) for one in content['annotations'] if one['image_id'] in ids]
+    chosen = {one['file_name']: one['id'] for one in images}
+    ids = {one['id']: chosen[one['file_name']] for one in content['images'] if one['file_name'] in chosen}
+    different: dict[str, dict[str, Any]] = {}
+    for one in content['annotations']:
+        if one['image_id'] in ids:
+            one = _unmarked(one) | dict(image_id=ids[one['image_id']])
+            different.setdefault(str({k: v for k, v in one.items() if k not in ('id', 'original_id')}), one)
+    annotations = list(different.values())
     categories = {one['name']: one['id'] for one in content['categories']}
     by_place = {(one['image_id'], one['category_id'], *one['bbox']): one for one in annotations}
     new_id = max((one['id'] for one in content['annotations']), default=0)
@@ -146,13 +178,12 @@ def as_coco(content: Mapping[str, Any], suspects: Sequence[Mapping[str, Any]], f
             one = dict(id=new_id, image_id=by_name[suspect['file']]['id'], bbox=box, area=box[2] * box[3], iscrowd=0)
             annotations.append(one | dict(category_id=categories[suspect['detected']], segmentation=[]))
             marked = annotations[-1]
-        else:  # a file that is listed several times is written once: its objects have other ids
+        else:  # whose id may be that of a copy
             place = by_name[suspect['file']]['id'], categories[suspect['annotated']], *suspect['box']
             marked = by_place[place]
         score, detected = f'{suspect["score"]:.2f}', suspect['detected'] or ''
-        marked['attributes'] = dict(
-            marked.get('attributes') or {}, suspect=suspect['kind'], suspect_score=score, detected=detected
-        )
+        own = attributes if isinstance(attributes := marked.get('attributes'), dict) else {}
+        marked['attributes'] = own | dict(suspect=suspect['kind'], suspect_score=score, detected=detected)
     plain = [
         [{key: value for key, value in one.items() if key != 'original_id'} for one in some]
         for some in (images, annotations, content['categories'])
@@ -203,8 +234,8 @@ def label_studio_config(names: Sequence[str]) -> str:
 
 def _note(one: Mapping[str, Any], names: Mapping[Any, str]) -> str:
     """A suspect in words, such as 'wrong class 0.93: RBC, detected WBC'; '' for other objects."""
-    marks = one.get('attributes') or {}
-    if 'suspect' not in marks:
+    marks = one.get('attributes')
+    if not (isinstance(marks, dict) and marks.get('suspect')):
         return ''
     detected = f', detected {marks["detected"]}' if marks['detected'] else ''
     return f'{marks["suspect"]} {marks["suspect_score"]}: {names[one["category_id"]]}{detected}'

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from tokennorm.datasets.image_files import is_image
@@ -16,7 +17,7 @@ def find_files(paths: Sequence[str], files: Iterable[Path]) -> dict[str, Path]:
     """Returns files for those of the paths that do not exist, where one is meant.
 
     A path is compared with the image files from its end: the file that shares most of the last parts is meant, if it is
-    one file. A file that several paths mean is none of theirs.
+    one file, and among several one that has no other parts. A file that several paths mean is none of theirs.
     """
     missing = [path for path in paths if not os.path.isfile(path)]
     if not missing:
@@ -30,21 +31,27 @@ def match_names(names: Iterable[str], files: Iterable[Path]) -> dict[str, Path]:
     """Returns the file that each name means, as `find_files` does, of those that need not exist."""
     by_name = defaultdict(list)
     for file in files:
-        by_name[_parts(file.name)[0]].append(file)
+        by_name[''.join(_parts(file.name)[:1])].append(file)
     found = {name: file for name in names if (file := _nearest(name, by_name)) is not None}
     meant = Counter(map(os.path.abspath, found.values()))
     return {name: file for name, file in found.items() if meant[os.path.abspath(file)] == 1}
 
 
 def _nearest(path: str, by_name: dict[str, list[Path]]) -> Path | None:
-    parts = _parts(unquote(path.rpartition('?d=')[2]))  # ?d= of Label Studio's local storage
-    if parts and parts[0] not in by_name:
-        parts[0] = re.sub('^[0-9a-f]{8}(-|__)', '', parts[0])  # of its uploads and downloads
-    shared = {}
-    for file in by_name.get(parts[0], ()) if parts else ():
-        pairs = zip(parts, _parts(str(file)), strict=False)
-        shared[file] = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
-    best = [file for file, count in shared.items() if count == max(shared.values())]
+    _, mark, stored = path.rpartition('?d=')  # of Label Studio's local storage
+    forms = [unquote(stored), path] if mark else [path, unquote(path)]
+    fits = defaultdict[Path, tuple[Any, ...]](tuple)
+    for place, form in enumerate(dict.fromkeys(forms)):
+        parts = _parts(form)
+        if parts and parts[0] not in by_name:
+            parts[0] = re.sub('^[0-9a-f]{8}(-|__)', '', parts[0])  # of its uploads and downloads
+        for file in by_name.get(parts[0], ()) if parts else ():
+            own = _parts(str(file))
+            count = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(parts, own, strict=False))))
+            fit = path == str(file), count, count == len(own), form.endswith(str(file)), -place
+            fits[file] = max(fits[file], fit)
+    top = max(fits.values(), default=())
+    best = [file for file, fit in fits.items() if fit == top]
     return best[0] if len(best) == 1 else None
 
 
