@@ -1,6 +1,7 @@
 """The recipe: the chosen config, and options of `tokennorm train` that reach it."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -96,8 +97,11 @@ RTMDET = 'mmdet::rtmdet/rtmdet_tiny_8xb32-300e_coco'  # it inherits 16, the batc
         (RTMDET, '', 16, dict(lr=0.1)),
         (RTMDET, '', 32, dict(cfg_options={'auto_scale_lr.base_batch_size': 32})),
         ('mine.py', '', 256, {}),
-        ('mine_1xb4.py', '', 4, {}),
-        ('mine_1xb4.py', 'auto_scale_lr = dict(base_batch_size=64)', 64, {}),
+        ('mine_1xb4.py', '', 256, {}),  # the user's hardware
+        ('mine_1xb4.py', "'''\n/home/me/old_64xb64.py\n'''", 256, {}),
+        ('mine_1xb4.py', 'auto_scale_lr = dict(enable=False)', 256, {}),
+        ('mine_1xb4.py', 'auto_scale_lr = dict(\n    base_batch_size=64)', 64, {}),
+        ('mine.py', "'''\nBatch.\n'''\nauto_scale_lr = dict(base_batch_size=16)", 16, {}),  # as inherited
         ('1xb4/mine.py', '# auto_scale_lr = dict(base_batch_size=8)', 256, {}),
         ('mmdet::retinanet/retinanet_r18_fpn_1xb8-1x_coco', '', 8, {}),
         ('mmdet::retinanet/retinanet_r50_fpn_1x_coco', '', 16, {}),
@@ -119,6 +123,17 @@ def test_a_rate_is_for_the_batch_in_the_name_of_a_config(name, text, base, given
     assert (line in capsys.readouterr().out) == (base != before)
     plan.cfg.dump(tmp_path / 'written_8xb32.py')
     assert batch_in_name(Config.fromfile(tmp_path / 'written_8xb32.py')) == 0
+
+
+@pytest.mark.parametrize(
+    ('stem', 'batch'),
+    [('a_8xb32-300e', 256), ('a_8xb32_300e', 256), ('8xb4', 32), ('a3f8xb12c', 0), ('8xb0', 0), ('a_8xb32e', 0)],
+)
+def test_the_batch_in_a_name_stands_alone(stem, batch):
+    path = config_path(RTMDET)
+    text = f'{Path(path).with_name(stem)}.py\n'
+    assert batch_in_name(SimpleNamespace(filename='/mine.py', text=text)) == batch
+    assert batch_in_name(SimpleNamespace(filename='/mine.py', text=f'{path}\n{text}')) == (batch or 256)
 
 
 def test_freezing_needs_a_backbone_with_stages():

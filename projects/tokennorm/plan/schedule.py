@@ -19,6 +19,7 @@ from mmengine.registry import OPTIMIZERS
 from mmengine.runner import Runner
 
 from tokennorm.base.messages import UserError, counted
+from tokennorm.config.paths import is_installed
 from tokennorm.findings.elsewhere import SCHEDULE_LENGTH
 from tokennorm.plan.changes import Plan
 from tokennorm.plan.options import TrainOptions
@@ -31,7 +32,7 @@ _PLACES = ('begin', 'end', 'T_max', 'milestones', 'by_epoch', 'convert_to_iter_b
 _RATES = ('eta_min', 'eta_max', 'min_value')
 _WARM_UPS = ('LinearLR', 'ConstantLR', 'QuadraticWarmupLR')
 MOST_WARM_UP = 0.05  # of the iterations
-_GPUS_X_BATCH = re.compile(r'^/.*?(\d+)xb(\d+)[^/\n]*\.py$|^auto_scale_lr\b', re.MULTILINE)
+_GPUS_X_BATCH = re.compile(r'(?:^|[_-])(\d+)xb(\d+)(?=[_-]|$)')
 
 
 def fit_to_training(runner: Runner, plan: Plan, options: TrainOptions) -> tuple[list[str], str]:
@@ -83,13 +84,18 @@ def batch_of_lr(cfg: Mapping[str, Any]) -> int:
 
 
 def batch_in_name(cfg: Config) -> int:
-    """Returns the total batch in the name of a config's file, or of its nearest base with one: 256 for `8xb32`.
+    """Returns the total batch in the name of a config's nearest file with one: 256 for `8xb32`; 0 where none has.
 
-    It is 0 where there is none, and where a file that is as near sets `auto_scale_lr`, as each written config does.
-    mmdet's configs often inherit the `auto_scale_lr` of a base with another batch.
+    Only names of installed configs count: in a user's own name it is his hardware. It is 0, too, where a file that is
+    as near sets `base_batch_size`. mmdet's configs often inherit that of a base with another batch.
     """
-    *_, last = [None, *_GPUS_X_BATCH.finditer(f'{Path(cfg.filename).absolute()}\n{cfg.text}')]  # bases come first
-    return int(last[1]) * int(last[2]) if last and last[1] else 0
+    batch = 0
+    for line in (str(Path(cfg.filename).absolute()), *cfg.text.splitlines()):  # bases come first, after their paths
+        if line.startswith('/') and (named := _GPUS_X_BATCH.search(Path(line).stem)) and is_installed(line):
+            batch = int(named[1]) * int(named[2]) or batch
+        elif 'base_batch_size' in line.partition('#')[0]:
+            batch = 0
+    return batch
 
 
 def scaled_lr(lr: float, optimizer: str, base_batch: int, total_batch: int) -> tuple[float, str]:
