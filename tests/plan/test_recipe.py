@@ -93,6 +93,11 @@ RTMDET = 'mmdet::rtmdet/rtmdet_tiny_8xb32-300e_coco'  # it inherits 16, the batc
     [
         (RTMDET, '', 256, {}),
         (RTMDET, '', 256, dict(data=None, auto_scale_lr=True)),
+        (RTMDET, '', 256, dict(data=None, cfg_options={'auto_scale_lr.enable': True})),
+        ('mine.py', 'auto_scale_lr = dict(enable=True)', 256, dict(data=None)),
+        ('mine.py', 'auto_scale_lr = dict(_delete_=True, enable=True)', 256, dict(data=None)),
+        ('mine.py', 'auto_scale_lr = dict(_delete_=True)', 256, dict(data=None, auto_scale_lr=True)),
+        ('mine.py', 'auto_scale_lr = None', 256, {}),
         (RTMDET, '', 16, dict(data=None)),  # the rate stays
         (RTMDET, '', 16, dict(lr=0.1)),
         (RTMDET, '', 32, dict(cfg_options={'auto_scale_lr.base_batch_size': 32})),
@@ -115,11 +120,11 @@ def test_a_rate_is_for_the_batch_in_the_name_of_a_config(name, text, base, given
         name.write_text(f"_base_ = '{RTMDET}.py'\n{text}\n")
     options = TrainOptions(name, **(dict(data=tmp_path) | given))
     plan = open_plan(name, options=options.cfg_options)
-    before = plan.cfg.auto_scale_lr.base_batch_size
+    before = (plan.cfg.auto_scale_lr or {}).get('base_batch_size')
     apply_options(plan, options)
     assert plan.cfg.auto_scale_lr.base_batch_size == base
     why = "the learning rate is for the batch in the config's name"
-    line = f'{why}: auto_scale_lr.base_batch_size={base} (was {before})'
+    line = f'{why}: auto_scale_lr.base_batch_size={base}' + (f' (was {before})' if before else '')
     assert (line in capsys.readouterr().out) == (base != before)
     plan.cfg.dump(tmp_path / 'written_8xb32.py')
     assert batch_in_name(Config.fromfile(tmp_path / 'written_8xb32.py')) == 0
