@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.dataset import DefaultSampler
 from mmengine.dist import get_world_size
 from mmengine.hooks import LoggerHook
 from mmengine.registry import OPTIMIZERS
@@ -64,8 +65,19 @@ def accumulated(cfg: Mapping[str, Any]) -> int:
 
 
 def images_per_step(runner: Runner) -> int:
-    """Returns the images per optimizer step: of a batch, times ranks, times accumulated batches."""
-    return runner.train_dataloader.batch_sampler.batch_size * get_world_size() * accumulated(runner.cfg)
+    """Returns the images per optimizer step: of a batch, times ranks, times accumulated batches.
+
+    A batch has at most the images of an epoch, unless the sampler repeats them. It is 0 where batches have no size.
+    """
+    batches = runner.train_dataloader.batch_sampler
+    batch, sampler = _largest(getattr(batches, 'batch_size', None)), getattr(batches, 'sampler', None)
+    batch = min(batch, len(sampler)) if isinstance(sampler, DefaultSampler) else batch
+    return batch * get_world_size() * accumulated(runner.cfg)
+
+
+def _largest(batch_size: int | Sequence[int] | None) -> int:
+    """Returns the images of a batch; with a size for each dataset, from which each batch is, at most."""
+    return max(batch_size) if isinstance(batch_size, Sequence) else batch_size or 0
 
 
 def batch_of_lr(cfg: Mapping[str, Any]) -> int:
@@ -76,7 +88,7 @@ def batch_of_lr(cfg: Mapping[str, Any]) -> int:
     larger one is taken as the total: accumulation makes up for GPUs.
     """
     auto = cfg.get('auto_scale_lr') or {}
-    base, batch = auto.get('base_batch_size') or 0, (cfg.get('train_dataloader') or {}).get('batch_size') or 0
+    base, batch = auto.get('base_batch_size') or 0, _largest((cfg.get('train_dataloader') or {}).get('batch_size'))
     written_for, total = auto.get('images_per_step') or (None, None)
     if written_for == base:
         return total
@@ -123,7 +135,15 @@ def fit_lr(runner: Runner, plan: Plan, lr: float | None = None, by_batch: bool =
     if lr is None and not old:
         return f'{old}: as the config sets it'
     value, reason, total = old, 'as the config sets it', images_per_step(runner)
-    by_batch = by_batch and not auto.get('enable')  # which mmengine scales by, when training begins
+    base, enabled = auto.get('base_batch_size'), auto.get('enable')  # mmengine scales then, when training begins
+    batch = (runner.cfg.get('train_dataloader') or {}).get('batch_size')
+    for name, number, is_read in (
+        ('auto_scale_lr.base_batch_size', base, enabled or (by_batch and base)),
+        ('train_dataloader.batch_size', batch, enabled),
+    ):
+        if is_read and not (isinstance(number, int) and number > 0):
+            raise UserError(f'{name}={number!r} must be an integer above 0 to scale the learning rate')
+    by_batch = by_batch and total > 0 and not enabled
     if lr is not None:
         value, reason = lr, '--lr'
     elif by_batch and (base_batch := batch_of_lr(dict(plan.recipe, auto_scale_lr=auto))):
@@ -132,7 +152,7 @@ def fit_lr(runner: Runner, plan: Plan, lr: float | None = None, by_batch: bool =
         value, reason = old, 'as --cfg-options set it'
     optimizer['lr'] = value
     if by_batch and auto:  # for the next run from the config of this one
-        base = auto['base_batch_size'] if plan.users('auto_scale_lr') else total // accumulated(runner.cfg)
+        base = base if base and plan.users('auto_scale_lr') else total // accumulated(runner.cfg)
         with plan.step('the batch of the learning rate', show=False):
             runner.cfg.auto_scale_lr.update(base_batch_size=base, images_per_step=[base, total])
     if isinstance(runner.param_schedulers, list):
@@ -140,10 +160,10 @@ def fit_lr(runner: Runner, plan: Plan, lr: float | None = None, by_batch: bool =
         _set_schedule(runner, plan, schedulers)
         if peaks := [f'{scheduler["eta_max"]:.4g}' for scheduler in runner.param_schedulers if 'eta_max' in scheduler]:
             reason += f'; the schedule goes up to {peaks[0]}'
-    if auto.get('enable'):  # it leaves out accumulated batches
-        batch = runner.train_dataloader.batch_sampler.batch_size * get_world_size()
-        reason = f'{value:.4g} ({reason}), scaled from batches of {auto["base_batch_size"]} to {batch}: auto_scale_lr'
-        value *= batch / auto['base_batch_size']
+    if enabled:  # it leaves out accumulated batches
+        batch *= get_world_size()
+        reason = f'{value:.4g} ({reason}), scaled from batches of {base} to {batch}: auto_scale_lr'
+        value *= batch / base
     return f'{value:.4g}: {reason}'
 
 
