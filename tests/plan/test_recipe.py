@@ -1,6 +1,7 @@
 """The recipe: the chosen config, and options of `tokennorm train` that reach it."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -92,12 +93,20 @@ RTMDET = 'mmdet::rtmdet/rtmdet_tiny_8xb32-300e_coco'  # it inherits 16, the batc
     [
         (RTMDET, '', 256, {}),
         (RTMDET, '', 256, dict(data=None, auto_scale_lr=True)),
+        (RTMDET, '', 256, dict(data=None, cfg_options={'auto_scale_lr.enable': True})),
+        ('mine.py', 'auto_scale_lr = dict(enable=True)', 256, dict(data=None)),
+        ('mine.py', 'auto_scale_lr = dict(_delete_=True, enable=True)', 256, dict(data=None)),
+        ('mine.py', 'auto_scale_lr = dict(_delete_=True)', 256, dict(data=None, auto_scale_lr=True)),
+        ('mine.py', 'auto_scale_lr = None', 256, {}),
         (RTMDET, '', 16, dict(data=None)),  # the rate stays
         (RTMDET, '', 16, dict(lr=0.1)),
         (RTMDET, '', 32, dict(cfg_options={'auto_scale_lr.base_batch_size': 32})),
         ('mine.py', '', 256, {}),
-        ('mine_1xb4.py', '', 4, {}),
-        ('mine_1xb4.py', 'auto_scale_lr = dict(base_batch_size=64)', 64, {}),
+        ('mine_1xb4.py', '', 256, {}),  # the user's hardware
+        ('mine_1xb4.py', "'''\n/home/me/old_64xb64.py\n'''", 256, {}),
+        ('mine_1xb4.py', 'auto_scale_lr = dict(enable=False)', 256, {}),
+        ('mine_1xb4.py', 'auto_scale_lr = dict(\n    base_batch_size=64)', 64, {}),
+        ('mine.py', "'''\nBatch.\n'''\nauto_scale_lr = dict(base_batch_size=16)", 16, {}),  # as inherited
         ('1xb4/mine.py', '# auto_scale_lr = dict(base_batch_size=8)', 256, {}),
         ('mmdet::retinanet/retinanet_r18_fpn_1xb8-1x_coco', '', 8, {}),
         ('mmdet::retinanet/retinanet_r50_fpn_1x_coco', '', 16, {}),
@@ -111,14 +120,25 @@ def test_a_rate_is_for_the_batch_in_the_name_of_a_config(name, text, base, given
         name.write_text(f"_base_ = '{RTMDET}.py'\n{text}\n")
     options = TrainOptions(name, **(dict(data=tmp_path) | given))
     plan = open_plan(name, options=options.cfg_options)
-    before = plan.cfg.auto_scale_lr.base_batch_size
+    before = (plan.cfg.auto_scale_lr or {}).get('base_batch_size')
     apply_options(plan, options)
     assert plan.cfg.auto_scale_lr.base_batch_size == base
     why = "the learning rate is for the batch in the config's name"
-    line = f'{why}: auto_scale_lr.base_batch_size={base} (was {before})'
+    line = f'{why}: auto_scale_lr.base_batch_size={base}' + (f' (was {before})' if before else '')
     assert (line in capsys.readouterr().out) == (base != before)
     plan.cfg.dump(tmp_path / 'written_8xb32.py')
     assert batch_in_name(Config.fromfile(tmp_path / 'written_8xb32.py')) == 0
+
+
+@pytest.mark.parametrize(
+    ('stem', 'batch'),
+    [('a_8xb32-300e', 256), ('a_8xb32_300e', 256), ('8xb4', 32), ('a3f8xb12c', 0), ('8xb0', 0), ('a_8xb32e', 0)],
+)
+def test_the_batch_in_a_name_stands_alone(stem, batch):
+    path = config_path(RTMDET)
+    text = f'{Path(path).with_name(stem)}.py\n'
+    assert batch_in_name(SimpleNamespace(filename='/mine.py', text=text)) == batch
+    assert batch_in_name(SimpleNamespace(filename='/mine.py', text=f'{path}\n{text}')) == (batch or 256)
 
 
 def test_freezing_needs_a_backbone_with_stages():

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from mmengine.config import Config
+from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.registry import PARAM_SCHEDULERS
 
+from tokennorm.base.messages import UserError
 from tokennorm.config.paths import config_files
 from tokennorm.findings import Findings, judging
 from tokennorm.plan.changes import Plan
@@ -170,6 +172,47 @@ def test_accumulated_batches_are_of_one_step(auto):
     cfg = Config(dict(optim_wrapper=dict(accumulative_counts=8), auto_scale_lr=auto))
     cfg.train_dataloader = dict(batch_size=2)
     assert images_per_step(SimpleNamespace(train_dataloader=loader, cfg=cfg)) == batch_of_lr(cfg) == 16
+
+
+@pytest.mark.parametrize(
+    ('size', 'sampler', 'images'),
+    [
+        (32, DefaultSampler(range(12)), 12),
+        (4, DefaultSampler(range(12)), 4),
+        (32, InfiniteSampler(range(12)), 32),  # it repeats them
+        ([2, 1], None, 2),  # a batch is from one dataset
+        (None, DefaultSampler(range(12)), 0),
+    ],
+)
+def test_the_images_of_a_step_are_those_of_its_batch(size, sampler, images):
+    loader = SimpleNamespace(batch_sampler=SimpleNamespace(batch_size=size, sampler=sampler))
+    assert images_per_step(SimpleNamespace(train_dataloader=loader, cfg={})) == images
+    cfg = dict(auto_scale_lr=dict(base_batch_size=2), train_dataloader=dict(batch_size=size))
+    assert batch_of_lr(cfg) == 2
+    wrapper = dict(optimizer=dict(type='SGD', lr=0.1))
+    cfg = Config(dict(cfg, optim_wrapper=wrapper))
+    runner = SimpleNamespace(cfg=cfg, optim_wrapper=wrapper, param_schedulers=None, train_dataloader=loader)
+    assert fit_lr(runner, Plan(cfg), by_batch=True).split(':')[0] == f'{0.05 * (images or 2):.4g}'
+    assert cfg.auto_scale_lr.base_batch_size == (images or 2)
+
+
+@pytest.mark.parametrize(
+    ('auto', 'batch', 'by_batch', 'said'),
+    [
+        (dict(enable=True), 4, False, 'auto_scale_lr.base_batch_size=None'),
+        (dict(enable=True, base_batch_size=0), 4, True, 'auto_scale_lr.base_batch_size=0'),
+        (dict(base_batch_size='256'), 4, True, "auto_scale_lr.base_batch_size='256'"),
+        (dict(enable=True, base_batch_size=8), [2, 1], False, 'train_dataloader.batch_size=[2, 1]'),
+        (dict(enable=True, base_batch_size=8), None, False, 'train_dataloader.batch_size=None'),
+    ],
+)
+def test_a_batch_that_is_no_number_is_named(auto, batch, by_batch, said):
+    wrapper = dict(optimizer=dict(type='SGD', lr=0.1))
+    cfg = Config(dict(optim_wrapper=wrapper, auto_scale_lr=auto, train_dataloader=dict(batch_size=batch)))
+    runner = SimpleNamespace(cfg=cfg, optim_wrapper=wrapper, param_schedulers=None, train_dataloader=Loader(3))
+    with pytest.raises(UserError, match='must be an integer above 0') as error:
+        fit_lr(runner, Plan(cfg), by_batch=by_batch)
+    assert str(error.value).startswith(said)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Paths of configs: files of the user, configs of this package, and configs of other OpenMMLab packages."""
 
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -43,6 +44,20 @@ def config(name: str | Path) -> str:
         meant = ' (is it a second value of the option before it, which takes one?)' if str(name).isdigit() else meant
         raise FileNotFoundError(f'config {name} not found{meant}; `tokennorm configs` lists those of this package')
     return str(path)
+
+
+def is_installed(path: str | Path) -> bool:
+    """Returns whether a file is a config of this package, or of an installed one of OpenMMLab."""
+    return any(Path(path).resolve().is_relative_to(folder) for folder in _folders())
+
+
+@cache
+def _folders() -> tuple[Path, ...]:
+    from mmengine.config.utils import MODULE2PACKAGE  # it takes a second
+
+    specs = filter(None, map(find_spec, MODULE2PACKAGE))
+    packages = [Path(spec.origin).parent for spec in specs if spec.origin]
+    return CONFIGS, *(path.resolve() for package in packages for path in (package, package / '.mim' / 'configs'))
 
 
 def config_files(folder: Path = CONFIGS) -> list[Path]:

@@ -229,12 +229,14 @@ def apply_options(plan: Plan, options: TrainOptions, resumed: Path | None = None
     `resumed` is the directory of the run to resume, whose model replaces that of a config of this package.
     """
     cfg, own_data = plan.cfg, options.data is not None
-    base = (cfg.get('auto_scale_lr') or {}).get('base_batch_size')
-    if options.auto_scale_lr and not base:
-        raise UserError(f'--auto-scale-lr: {cfg.filename} has no auto_scale_lr.base_batch_size to scale from')
-    scales = options.auto_scale_lr or (own_data and options.lr is None)
-    if scales and base and (named := batch_in_name(cfg)) not in (0, base):
-        plan.set('auto_scale_lr.base_batch_size', named, "the learning rate is for the batch in the config's name")
+    auto = cfg.get('auto_scale_lr') or {}
+    if options.auto_scale_lr or auto.get('enable') or (own_data and options.lr is None):
+        base, named = auto.get('base_batch_size'), batch_in_name(cfg)
+        if options.auto_scale_lr and not base and not named:
+            raise UserError(f'--auto-scale-lr: {cfg.filename} has no auto_scale_lr.base_batch_size to scale from')
+        if named not in (0, base):
+            cfg.auto_scale_lr = auto  # perhaps None before
+            plan.set('auto_scale_lr.base_batch_size', named, "the learning rate is for the batch in the config's name")
     recipe_epochs = (plan.recipe.get('train_cfg') or {}).get('max_epochs')
     set_by_user = plan.users('train_cfg.max_epochs')
     epochs = cfg.train_cfg.max_epochs if set_by_user else options.epochs

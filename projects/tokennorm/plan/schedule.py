@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
+from mmengine.dataset import DefaultSampler
 from mmengine.dist import get_world_size
 from mmengine.hooks import LoggerHook
 from mmengine.registry import OPTIMIZERS
 from mmengine.runner import Runner
 
 from tokennorm.base.messages import UserError, counted
+from tokennorm.config.paths import is_installed
 from tokennorm.findings.elsewhere import SCHEDULE_LENGTH
 from tokennorm.plan.changes import Plan
 from tokennorm.plan.options import TrainOptions
@@ -31,7 +33,7 @@ _PLACES = ('begin', 'end', 'T_max', 'milestones', 'by_epoch', 'convert_to_iter_b
 _RATES = ('eta_min', 'eta_max', 'min_value')
 _WARM_UPS = ('LinearLR', 'ConstantLR', 'QuadraticWarmupLR')
 MOST_WARM_UP = 0.05  # of the iterations
-_GPUS_X_BATCH = re.compile(r'^/.*?(\d+)xb(\d+)[^/\n]*\.py$|^auto_scale_lr\b', re.MULTILINE)
+_GPUS_X_BATCH = re.compile(r'(?:^|[_-])(\d+)xb(\d+)(?=[_-]|$)')
 
 
 def fit_to_training(runner: Runner, plan: Plan, options: TrainOptions) -> tuple[list[str], str]:
@@ -45,8 +47,9 @@ def fit_to_training(runner: Runner, plan: Plan, options: TrainOptions) -> tuple[
     builds = own_data or _length(plan.recipe) != _length(runner.cfg)
     schedule = fit_schedule(runner, plan, plan.recipe.get('train_cfg') or {}, builds, short_warm_up=own_data)
     if own_data:  # on a CPU an epoch of few iterations takes minutes
+        epoch_length = iterations_per_epoch(runner.train_dataloader, runner.train_loop.max_iters)
         for hook in (hook for hook in runner.hooks if isinstance(hook, LoggerHook)):
-            often = max(1, min(hook.interval, len(runner.train_dataloader) // 4))
+            often = max(1, min(hook.interval, epoch_length // 4))
             if plan.set('default_hooks.logger.interval', often, 'four log lines per epoch', show=False):
                 hook.interval = often
     rate = fit_lr(runner, plan, options.lr, own_data)
@@ -63,8 +66,19 @@ def accumulated(cfg: Mapping[str, Any]) -> int:
 
 
 def images_per_step(runner: Runner) -> int:
-    """Returns the images per optimizer step: of a batch, times ranks, times accumulated batches."""
-    return runner.train_dataloader.batch_sampler.batch_size * get_world_size() * accumulated(runner.cfg)
+    """Returns the images per optimizer step: of a batch, times ranks, times accumulated batches.
+
+    A batch has at most the images of an epoch, unless the sampler repeats them. It is 0 where batches have no size.
+    """
+    batches = runner.train_dataloader.batch_sampler
+    batch, sampler = _largest(getattr(batches, 'batch_size', None)), getattr(batches, 'sampler', None)
+    batch = min(batch, len(sampler)) if isinstance(sampler, DefaultSampler) else batch
+    return batch * get_world_size() * accumulated(runner.cfg)
+
+
+def _largest(batch_size: int | Sequence[int] | None) -> int:
+    """Returns the images of a batch; with a size for each dataset, from which each batch is, at most."""
+    return max(batch_size) if isinstance(batch_size, Sequence) else batch_size or 0
 
 
 def batch_of_lr(cfg: Mapping[str, Any]) -> int:
@@ -75,7 +89,7 @@ def batch_of_lr(cfg: Mapping[str, Any]) -> int:
     larger one is taken as the total: accumulation makes up for GPUs.
     """
     auto = cfg.get('auto_scale_lr') or {}
-    base, batch = auto.get('base_batch_size') or 0, (cfg.get('train_dataloader') or {}).get('batch_size') or 0
+    base, batch = auto.get('base_batch_size') or 0, _largest((cfg.get('train_dataloader') or {}).get('batch_size'))
     written_for, total = auto.get('images_per_step') or (None, None)
     if written_for == base:
         return total
@@ -83,13 +97,18 @@ def batch_of_lr(cfg: Mapping[str, Any]) -> int:
 
 
 def batch_in_name(cfg: Config) -> int:
-    """Returns the total batch in the name of a config's file, or of its nearest base with one: 256 for `8xb32`.
+    """Returns the total batch in the name of a config's nearest file with one: 256 for `8xb32`; 0 where none has.
 
-    It is 0 where there is none, and where a file that is as near sets `auto_scale_lr`, as each written config does.
-    mmdet's configs often inherit the `auto_scale_lr` of a base with another batch.
+    Only names of installed configs count: in a user's own name it is his hardware. It is 0, too, where a file that is
+    as near sets `base_batch_size`. mmdet's configs often inherit that of a base with another batch.
     """
-    *_, last = [None, *_GPUS_X_BATCH.finditer(f'{Path(cfg.filename).absolute()}\n{cfg.text}')]  # bases come first
-    return int(last[1]) * int(last[2]) if last and last[1] else 0
+    batch = 0
+    for line in (str(Path(cfg.filename).absolute()), *cfg.text.splitlines()):  # bases come first, after their paths
+        if line.startswith('/') and (named := _GPUS_X_BATCH.search(Path(line).stem)) and is_installed(line):
+            batch = int(named[1]) * int(named[2]) or batch
+        elif 'base_batch_size' in line.partition('#')[0]:
+            batch = 0
+    return batch
 
 
 def scaled_lr(lr: float, optimizer: str, base_batch: int, total_batch: int) -> tuple[float, str]:
@@ -117,7 +136,15 @@ def fit_lr(runner: Runner, plan: Plan, lr: float | None = None, by_batch: bool =
     if lr is None and not old:
         return f'{old}: as the config sets it'
     value, reason, total = old, 'as the config sets it', images_per_step(runner)
-    by_batch = by_batch and not auto.get('enable')  # which mmengine scales by, when training begins
+    base, enabled = auto.get('base_batch_size'), auto.get('enable')  # mmengine scales then, when training begins
+    batch = (runner.cfg.get('train_dataloader') or {}).get('batch_size')
+    for name, number, is_read in (
+        ('auto_scale_lr.base_batch_size', base, enabled or (by_batch and base)),
+        ('train_dataloader.batch_size', batch, enabled),
+    ):
+        if is_read and not (isinstance(number, int) and number > 0):
+            raise UserError(f'{name}={number!r} must be an integer above 0 to scale the learning rate')
+    by_batch = by_batch and total > 0 and not enabled
     if lr is not None:
         value, reason = lr, '--lr'
     elif by_batch and (base_batch := batch_of_lr(dict(plan.recipe, auto_scale_lr=auto))):
@@ -126,7 +153,7 @@ def fit_lr(runner: Runner, plan: Plan, lr: float | None = None, by_batch: bool =
         value, reason = old, 'as --cfg-options set it'
     optimizer['lr'] = value
     if by_batch and auto:  # for the next run from the config of this one
-        base = auto['base_batch_size'] if plan.users('auto_scale_lr') else total // accumulated(runner.cfg)
+        base = base if base and plan.users('auto_scale_lr') else total // accumulated(runner.cfg)
         with plan.step('the batch of the learning rate', show=False):
             runner.cfg.auto_scale_lr.update(base_batch_size=base, images_per_step=[base, total])
     if isinstance(runner.param_schedulers, list):
@@ -134,10 +161,10 @@ def fit_lr(runner: Runner, plan: Plan, lr: float | None = None, by_batch: bool =
         _set_schedule(runner, plan, schedulers)
         if peaks := [f'{scheduler["eta_max"]:.4g}' for scheduler in runner.param_schedulers if 'eta_max' in scheduler]:
             reason += f'; the schedule goes up to {peaks[0]}'
-    if auto.get('enable'):  # it leaves out accumulated batches
-        batch = runner.train_dataloader.batch_sampler.batch_size * get_world_size()
-        reason = f'{value:.4g} ({reason}), scaled from batches of {auto["base_batch_size"]} to {batch}: auto_scale_lr'
-        value *= batch / auto['base_batch_size']
+    if enabled:  # it leaves out accumulated batches
+        batch *= get_world_size()
+        reason = f'{value:.4g} ({reason}), scaled from batches of {base} to {batch}: auto_scale_lr'
+        value *= batch / base
     return f'{value:.4g}: {reason}'
 
 
@@ -149,6 +176,14 @@ def _with_rates(scheduler: Mapping[str, Any], factor: float) -> Scheduler:
 
 
 # ---- the schedule
+
+
+def iterations_per_epoch(loader: Any, iterations: int) -> int:
+    """Returns the batches of a loader; all iterations of training where its sampler has no length."""
+    try:
+        return len(loader)
+    except TypeError:
+        return iterations
 
 
 def _length(cfg: Mapping[str, Any]) -> list[Any]:
@@ -171,7 +206,8 @@ def fit_schedule(
         schedulers = [schedulers]
     if not isinstance(schedulers, list) or not all(isinstance(scheduler, dict) for scheduler in schedulers):
         return []
-    iterations, epoch_length = runner.train_loop.max_iters, len(runner.train_dataloader)
+    iterations = runner.train_loop.max_iters
+    epoch_length = iterations_per_epoch(runner.train_dataloader, iterations)
     length = made_for.get('max_iters') or made_for.get('max_epochs', 0) * epoch_length
     end = schedule_end(schedulers, epoch_length, length)
     fits, is_built = end in (None, iterations), False

@@ -47,7 +47,7 @@ class SummaryHook(Hook):
                 yield 'metrics', "AP is from 0 to 100; mmdet's log lines have it from 0 to 1"
         size = None if runner.val_loop is None else evaluated_size(runner.val_dataloader.dataset)
         yield 'image size', '' if size is None else f'short side of {size} pixels in evaluation; --image-size sets it'
-        yield 'batch', f'{counted(images_per_step(runner), "image")} per step'
+        yield 'batch', (images := images_per_step(runner)) and f'{counted(images, "image")} per step'
         if get_device() == 'cpu':
             yield 'threads', describe_threads(torch.get_num_threads(), get_world_size(), self.others.cores())
         lines, rate = getattr(runner, 'fitted', ((), ''))  # of this package's runner

@@ -136,7 +136,8 @@ def _multi_scale(model: nn.Module) -> list[tuple[str, Any]]:
 def _data(runner: Runner) -> str:
     """A description of what the place in an epoch depends on."""
     loader = runner.train_dataloader
-    return f'{len(loader.dataset)} samples in batches of {loader.batch_sampler.batch_size * get_world_size()}'
+    batch = getattr(loader.batch_sampler, 'batch_size', None) or 1
+    return f'{len(loader.dataset)} samples in batches of {batch * get_world_size()}'
 
 
 def _sampler(runner: Runner) -> Any:
