@@ -8,6 +8,7 @@ import torch
 from mmengine.config import Config
 from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.registry import PARAM_SCHEDULERS
+from torch.utils.data import BatchSampler, DataLoader
 
 from tokennorm.base.messages import UserError
 from tokennorm.config.paths import config_files
@@ -311,6 +312,15 @@ def test_a_warm_up_of_one_iteration_is_left_out(iterations, first):
     """mmengine's would never end: the rate of all of training would be that of the first iteration."""
     rates = learning_rates(built_schedule(ONE_X[:1], iterations, 10), iterations, 10)
     assert (rates[0], rates[-1]) == (pytest.approx(first), pytest.approx(1.0))
+
+
+def test_a_sampler_without_a_length_has_no_schedule():
+    loader, loop = DataLoader(range(3), batch_sampler=BatchSampler(iter(()), 2, False)), SimpleNamespace(max_iters=9)
+    runner = SimpleNamespace(train_dataloader=loader, train_loop=loop, param_schedulers=[])
+    assert fit_schedule(runner, Plan(Config()), {}, builds=False) == ['1 epoch of 9 iterations']
+    runner.param_schedulers = ONE_X
+    with pytest.raises(UserError, match='sampler has no length'):
+        fit_schedule(runner, Plan(Config()), {}, builds=False)
 
 
 def test_a_rate_of_zero_has_no_ratio_to_scale_by():

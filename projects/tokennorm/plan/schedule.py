@@ -179,7 +179,7 @@ def _with_rates(scheduler: Mapping[str, Any], factor: float) -> Scheduler:
 
 
 def iterations_per_epoch(loader: Any, iterations: int) -> int:
-    """Returns the batches of a loader; all iterations of training where its sampler has no length."""
+    """Returns the batches of a loader; where its sampler has no length, these iterations."""
     try:
         return len(loader)
     except TypeError:
@@ -207,7 +207,10 @@ def fit_schedule(
     if not isinstance(schedulers, list) or not all(isinstance(scheduler, dict) for scheduler in schedulers):
         return []
     iterations = runner.train_loop.max_iters
-    epoch_length = iterations_per_epoch(runner.train_dataloader, iterations)
+    epoch_length = iterations_per_epoch(runner.train_dataloader, 0)
+    if not epoch_length and schedulers:
+        raise UserError('train_dataloader.sampler has no length, which mmengine needs for each param_scheduler')
+    epoch_length = epoch_length or iterations
     length = made_for.get('max_iters') or made_for.get('max_epochs', 0) * epoch_length
     end = schedule_end(schedulers, epoch_length, length)
     fits, is_built = end in (None, iterations), False
