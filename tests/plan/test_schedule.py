@@ -8,7 +8,6 @@ import torch
 from mmengine.config import Config
 from mmengine.dataset import DefaultSampler, InfiniteSampler
 from mmengine.registry import PARAM_SCHEDULERS
-from torch.utils.data import BatchSampler, DataLoader
 
 from tokennorm.base.messages import UserError
 from tokennorm.config.paths import config_files
@@ -314,13 +313,10 @@ def test_a_warm_up_of_one_iteration_is_left_out(iterations, first):
     assert (rates[0], rates[-1]) == (pytest.approx(first), pytest.approx(1.0))
 
 
-def test_a_sampler_without_a_length_has_no_schedule():
-    loader, loop = DataLoader(range(3), batch_sampler=BatchSampler(iter(()), 2, False)), SimpleNamespace(max_iters=9)
-    runner = SimpleNamespace(train_dataloader=loader, train_loop=loop, param_schedulers=[])
-    assert fit_schedule(runner, Plan(Config()), {}, builds=False) == ['1 epoch of 9 iterations']
-    runner.param_schedulers = ONE_X
+def test_a_sampler_without_a_length_is_refused():
+    runner = SimpleNamespace(train_dataloader=iter(()))
     with pytest.raises(UserError, match='sampler has no length'):
-        fit_schedule(runner, Plan(Config()), {}, builds=False)
+        fit_to_training(runner, None, TrainOptions('retinanet_pvt-mini_fpn'))
 
 
 def test_a_rate_of_zero_has_no_ratio_to_scale_by():

@@ -20,7 +20,7 @@ from mmengine.config import Config
 from mmengine.hooks import CheckpointHook, EarlyStoppingHook, EMAHook
 from mmengine.optim import OptimWrapper
 from torch import nn
-from torch.utils.data import BatchSampler, ConcatDataset, DataLoader
+from torch.utils.data import ConcatDataset
 
 from tests.helpers.handmade_onnx import SeesPadding
 from tests.helpers.recipes import build_recipe, copy_of, findings_of, judge, sets
@@ -288,12 +288,6 @@ def loader(length, batch=4, epochs=1):
     return change
 
 
-def endless(iterations):
-    """A loop of iterations over a sampler without a length."""
-    batches = DataLoader(range(3), batch_sampler=BatchSampler(iter(()), 2, drop_last=False))
-    return lambda built: built.loops.update(train=SimpleNamespace(dataloader=batches, max_iters=iterations))
-
-
 def layers(built):
     built.model.backbone = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4))
 
@@ -439,9 +433,7 @@ CASES = [
     ),
     ('no-batch', FIRES, loader(0)),
     ('no-batch', QUIET, loader(1)),
-    ('no-batch', QUIET, endless(9)),
-    ('few-iterations', FIRES, endless(9)),
-    ('endless-warm-up', QUIET, both(endless(9), warm_up(end=1))),
+    ('no-batch', QUIET, sets(loops=dict(train=SimpleNamespace(dataloader=iter(()))))),  # without a length
     ('no-batch', QUIET, sets()),
     ('no-objects', FIRES, samples([0] * 12, objects=0)),
     ('no-objects', FIRES, concat(Samples([0] * 3, 0), Samples([1] * 3, 0))),

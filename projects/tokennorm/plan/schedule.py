@@ -43,13 +43,16 @@ def fit_to_training(runner: Runner, plan: Plan, options: TrainOptions) -> tuple[
     built and not have trained. Returns lines about the schedule, and one about the rate, for the summary.
     """
     own_data = options.data is not None
+    try:
+        len(runner.train_dataloader)
+    except TypeError:
+        raise UserError('train_dataloader: its sampler has no length, which mmengine needs') from None
     plan.cfg = runner.cfg  # a copy
     builds = own_data or _length(plan.recipe) != _length(runner.cfg)
     schedule = fit_schedule(runner, plan, plan.recipe.get('train_cfg') or {}, builds, short_warm_up=own_data)
     if own_data:  # on a CPU an epoch of few iterations takes minutes
-        epoch_length = iterations_per_epoch(runner.train_dataloader, runner.train_loop.max_iters)
         for hook in (hook for hook in runner.hooks if isinstance(hook, LoggerHook)):
-            often = max(1, min(hook.interval, epoch_length // 4))
+            often = max(1, min(hook.interval, len(runner.train_dataloader) // 4))
             if plan.set('default_hooks.logger.interval', often, 'four log lines per epoch', show=False):
                 hook.interval = often
     rate = fit_lr(runner, plan, options.lr, own_data)
@@ -178,14 +181,6 @@ def _with_rates(scheduler: Mapping[str, Any], factor: float) -> Scheduler:
 # ---- the schedule
 
 
-def iterations_per_epoch(loader: Any, iterations: int) -> int:
-    """Returns the batches of a loader; where its sampler has no length, these iterations."""
-    try:
-        return len(loader)
-    except TypeError:
-        return iterations
-
-
 def _length(cfg: Mapping[str, Any]) -> list[Any]:
     """Returns what a config says about the number of iterations."""
     loop, loader = cfg.get('train_cfg') or {}, cfg.get('train_dataloader') or {}
@@ -206,11 +201,7 @@ def fit_schedule(
         schedulers = [schedulers]
     if not isinstance(schedulers, list) or not all(isinstance(scheduler, dict) for scheduler in schedulers):
         return []
-    iterations = runner.train_loop.max_iters
-    epoch_length = iterations_per_epoch(runner.train_dataloader, 0)
-    if not epoch_length and schedulers:
-        raise UserError('train_dataloader.sampler has no length, which mmengine needs for each param_scheduler')
-    epoch_length = epoch_length or iterations
+    iterations, epoch_length = runner.train_loop.max_iters, len(runner.train_dataloader)
     length = made_for.get('max_iters') or made_for.get('max_epochs', 0) * epoch_length
     end = schedule_end(schedulers, epoch_length, length)
     fits, is_built = end in (None, iterations), False

@@ -1,6 +1,7 @@
 """Rules about optimizers, hooks, metrics, loops and schedules."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from tokennorm.base.messages import counted, did_you_mean
@@ -121,21 +122,19 @@ def no_mask_head(built: Built) -> Lines:
       why='With drop_last, too few images give no batch, and nothing is trained.',
       do='Use a --batch-size of at most the number of images')  # fmt: skip
 def no_batch(built: Built) -> Lines:
-    from tokennorm.plan.schedule import iterations_per_epoch
-
-    loop = built.loops.get('train')
-    if loop is not None and not iterations_per_epoch(loader := loop.dataloader, loop.max_iters):
-        batch = loader.batch_sampler.batch_size
-        yield 'train_dataloader', f'{len(loader.dataset)} images give no batch of {batch} with drop_last'
+    with suppress(TypeError):  # of a sampler without a length
+        if 'train' in built.loops and not len(loader := built.loops['train'].dataloader):
+            batch = loader.batch_sampler.batch_size
+            yield 'train_dataloader', f'{len(loader.dataset)} images give no batch of {batch} with drop_last'
 
 
 @rule('endless-warm-up', 'warning', 'the warm-up is longer than training', on='schedule', about='config',
       why='The learning rate never reaches its value.', do='Shorten the warm-up')  # fmt: skip
 def endless_warm_up(built: Built) -> Lines:
-    from tokennorm.plan.schedule import is_warm_up, iterations_per_epoch
+    from tokennorm.plan.schedule import is_warm_up
 
     loop = built.loops['train']
-    units = {True: iterations_per_epoch(loop.dataloader, loop.max_iters), False: 1}  # iterations per epoch or iteration
+    units = {True: len(loop.dataloader), False: 1}  # iterations per epoch or iteration
     warm_ups = [scheduler for scheduler in built.schedulers if is_warm_up(scheduler)]
     ends = [round(warm_up['end'] * units[warm_up.get('by_epoch', True)]) for warm_up in warm_ups]
     if (longest := max(ends, default=0)) > loop.max_iters:
@@ -147,9 +146,6 @@ def endless_warm_up(built: Built) -> Lines:
       why=f'In fewer than {FEW_ITERATIONS} a detector learns little.',
       do='Train longer, or with a smaller --batch-size')  # fmt: skip
 def few_iterations(built: Built) -> Lines:
-    from tokennorm.plan.schedule import iterations_per_epoch
-
     loop = built.loops['train']
     if loop.max_iters < FEW_ITERATIONS:
-        per_epoch = iterations_per_epoch(loop.dataloader, loop.max_iters)
-        yield 'train_cfg', f'{counted(loop.max_iters, "iteration")} in all, {per_epoch} per epoch'
+        yield 'train_cfg', f'{counted(loop.max_iters, "iteration")} in all, {len(loop.dataloader)} per epoch'
