@@ -206,7 +206,7 @@ def test_the_images_of_a_step_are_those_of_its_batch(size, sampler, images):
         (dict(enable=True, base_batch_size=8), None, False, 'train_dataloader.batch_size=None'),
     ],
 )
-def test_a_batch_that_is_no_number_is_named(auto, batch, by_batch, said):
+def test_a_batch_that_is_not_a_number_is_named(auto, batch, by_batch, said):
     wrapper = dict(optimizer=dict(type='SGD', lr=0.1))
     cfg = Config(dict(optim_wrapper=wrapper, auto_scale_lr=auto, train_dataloader=dict(batch_size=batch)))
     runner = SimpleNamespace(cfg=cfg, optim_wrapper=wrapper, param_schedulers=None, train_dataloader=Loader(3))
