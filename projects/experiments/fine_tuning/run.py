@@ -7,13 +7,13 @@ python projects/experiments/fine_tuning/run.py
 import argparse
 import json
 import random
-import resource
 import shutil
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import tokennorm
+from experiments.cpu_default.run import processor_time
 from experiments.shapes import make_shapes_dataset
 from tokennorm.base.files import write_atomically
 from tokennorm.cli.command import command
@@ -121,12 +121,6 @@ def surrogate(out: Path) -> Path:
 def read() -> list[dict[str, Any]]:
     """The results of all finished runs."""
     return json.loads(RESULTS.read_text('utf-8')) if RESULTS.is_file() else []
-
-
-def processor_time() -> float:
-    """Seconds of this process, and of those that it started and that have ended."""
-    used = [resource.getrusage(which) for which in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def table(results: list[dict[str, Any]]) -> list[str]:
