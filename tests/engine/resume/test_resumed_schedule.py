@@ -114,6 +114,15 @@ def test_an_epoch_that_restarts_has_the_rate_of_its_beginning():
     assert new.train(30 - LENGTH) == Run(cosine()).train(30)[LENGTH:]
 
 
+def test_epochs_of_a_checkpoint_by_mmengine_keep_their_length():
+    """Four epochs of five iterations, continued in epochs of ten: the milestones are counted in epochs."""
+    old, new = Run(steps((2, 4))), Run(steps((2, 4)))
+    old.train(20)
+    new.runner.train_dataloader = range(2 * LENGTH)
+    new.resume(old.checkpoint())
+    assert new.train(1) == Run(steps((2, 4))).train(21)[20:]
+
+
 def test_a_schedule_by_validations_continues_from_the_checkpoint():
     def plateau(optimizer):
         return [ReduceOnPlateauParamScheduler(optimizer, 'lr', monitor='loss', factor=0.5, patience=0)]
