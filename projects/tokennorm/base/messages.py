@@ -57,8 +57,8 @@ def _keyword(found: re.Match, known: Iterable[str]) -> str:
     return name if name in known else found[0]
 
 
-def nearest(name: object, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Returns the nearest known name, or None if none is near.
+def did_you_mean(name: object, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Returns ' (did you mean X?)' with the nearest known name, or '' if none is near.
 
     An anagram of the name takes precedence over other candidates. The cutoff is `difflib`'s minimum similarity, from 0
     to 1.
@@ -66,13 +66,7 @@ def nearest(name: object, known: Iterable[str], cutoff: float = 0.6) -> str | No
     known = list(known)
     same_letters = [candidate for candidate in known if sorted(str(name).lower()) == sorted(candidate.lower())]
     near = same_letters or difflib.get_close_matches(str(name), known, n=1, cutoff=cutoff)
-    return near[0] if near else None
-
-
-def did_you_mean(name: object, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """Returns ' (did you mean X?)' with the nearest known name, or '' if none is near."""
-    near = nearest(name, known, cutoff)
-    return f' (did you mean {near}?)' if near else ''
+    return f' (did you mean {near[0]}?)' if near else ''
 
 
 def shorten(names: Sequence[str], most: int = 8) -> str:
