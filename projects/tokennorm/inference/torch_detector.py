@@ -79,9 +79,7 @@ class TorchDetector(BaseDetector):
     def _open(self, opened: Checkpoint, device: str | None) -> None:
         """Builds the model of a checkpoint, with its weights."""
         config, is_inside = self.opened_with.config, self.opened_with.config == opened.source
-        plan = Plan(
-            embedded_config(opened) if is_inside else read_config(config), self.opened_with.cfg_options, quiet=True
-        )
+        plan = Plan(embedded_config(opened) if is_inside else read_config(config), self.opened_with.cfg_options)
         plan.finish()
         self.cfg = plan.cfg
         for where, text in unread_entries(self.cfg):

@@ -46,14 +46,13 @@ class Plan:
     Args:
         cfg: The config of the recipe, changed in place.
         options: Entries that the user sets by their paths, as `--cfg-options` does.
-        quiet: Print no changes.
 
     Raises:
         UserError: for an entry that nothing would read.
     """
 
-    def __init__(self, cfg: Config, options: Mapping[str, Any] | None = None, quiet: bool = False) -> None:
-        self.cfg, self.quiet = cfg, quiet
+    def __init__(self, cfg: Config, options: Mapping[str, Any] | None = None) -> None:
+        self.cfg = cfg
         self.recipe: dict[str, Any] = deepcopy(cfg._cfg_dict.to_dict())  #: the config before any change
         self.changes: list[Change] = []  #: in their order
         self._options = dict(options or {})
@@ -105,8 +104,7 @@ class Plan:
         """
         with self.step('--cfg-options', show=False):
             self._merge(self._options)
-        if not self.quiet:
-            print_once(*self._lines())
+        print_once(*self._lines())
 
     def _lines(self) -> Iterator[str]:
         """Yields each decision with the difference that is left of it."""
