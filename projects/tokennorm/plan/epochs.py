@@ -28,13 +28,11 @@ def set_epochs(cfg: Config, epochs: int, old: int | None) -> None:
     loop['max_epochs'] = epochs
     if not isinstance(old, int) or old == epochs:
         return
-    if loop.get('dynamic_intervals'):  # pairs of an epoch and the interval from it
-        loop['dynamic_intervals'] = [list(pair) for pair in loop['dynamic_intervals']]
+    if intervals := loop.get('dynamic_intervals'):  # mmengine takes tuples only
+        loop['dynamic_intervals'] = [(scaled(begin, old, epochs), interval) for begin, interval in intervals]
     for part, key, value in list(_stages(cfg)):
         if (new := scaled(value, old, epochs)) != value:
             part[key] = new
-    if loop.get('dynamic_intervals'):
-        loop['dynamic_intervals'] = [tuple(pair) for pair in loop['dynamic_intervals']]  # mmengine takes no lists
 
 
 def scaled(epoch: int, old: int, new: int) -> int:
@@ -45,10 +43,8 @@ def scaled(epoch: int, old: int, new: int) -> int:
     return min(max(1, nearest), new - 1) if epoch < old else max(new, nearest)
 
 
-def _stages(cfg: Config) -> Iterator[tuple[Any, Any, int]]:
+def _stages(cfg: Config) -> Iterator[tuple[Any, str, int]]:
     """Yields every number of epochs: what holds it, its key and its value."""
-    for pair in cfg.train_cfg.get('dynamic_intervals') or ():
-        yield pair, 0, pair[0]
     for place in _PLACES:
         for path, part in walk(cfg.get(place), place):
             values = arguments_of(part, cfg.get('default_scope'), HOOKS) if place == 'custom_hooks' else {}
