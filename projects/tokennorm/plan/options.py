@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tokennorm.base.files import in_home
-from tokennorm.base.messages import UserError, did_you_mean
+from tokennorm.base.messages import UserError, did_you_mean, user_errors
 from tokennorm.config.paths import config as config_path
 
 _BACKENDS = ('Tensorboard', 'Wandb', 'MLflow', 'ClearML', 'Neptune', 'DVCLive', 'Aim')
@@ -194,10 +194,8 @@ def check_integer(name: str, value: Any) -> None:
 
 def check_config(name: str | Path) -> None:
     """Raises `UserError` for a config that does not exist."""
-    try:
+    with user_errors(FileNotFoundError):
         config_path(name)
-    except FileNotFoundError as error:
-        raise UserError(str(error)) from None
 
 
 def check_data(data: str | Path | None) -> None:

@@ -210,9 +210,8 @@ def fit_schedule(
         is_built = built is not None and _set_schedule(runner, plan, built)
     lines = [describe(runner.param_schedulers, iterations, epoch_length)]
     if end is not None and not fits and is_built:
-        old, new = (f'{i / epoch_length:g}' for i in (end, iterations))
-        unit = 'epoch' if new == '1' else 'epochs'
-        lines.append(f'{"shortened" if iterations < end else "stretched"} from {old} to {new} {unit}')
+        change, new = 'shortened' if iterations < end else 'stretched', counted(iterations / epoch_length, 'epoch')
+        lines.append(f'{change} from {end / epoch_length:g} to {new}')
     elif end is not None and not fits:
         ends, training = (f'iteration {i} (epoch {i / epoch_length:g})' for i in (end, iterations))
         SCHEDULE_LENGTH.report(text=f'the learning rate schedule ends at {ends}, but training ends at {training}')
