@@ -6,11 +6,11 @@ from types import MethodType
 from typing import Any
 
 import torch
-from mmengine.model import is_model_wrapper
 from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from mmengine.utils import apply_to
 from torch import nn
 
+from tokennorm.engine.distributed import unwrapped
 from tokennorm.registry import OPTIM_WRAPPERS
 
 
@@ -29,7 +29,7 @@ class FeatureAmpOptimWrapper(AmpOptimWrapper):
     @contextmanager
     def optim_context(self, model: nn.Module) -> Iterator[None]:
         """Context of one training step."""
-        model = model.module if is_model_wrapper(model) else model
+        model = unwrapped(model)
         if not isinstance(model.__dict__.get('extract_feat'), MethodType):
             model.extract_feat = MethodType(_extract_feat, model)  # a method, which copies of the model rebind
         model._feature_dtype = self.cast_dtype

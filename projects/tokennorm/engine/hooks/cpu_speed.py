@@ -49,19 +49,17 @@ class CPUSpeedHook(Hook):
         if settings_of(self._frozen) != self._noted:  # a hook unfroze them, or loaded weights
             self._replace_modules(runner)
 
-    def before_val_epoch(self, runner: Runner) -> None:
-        self._replace_modules(runner)  # EMAHook has put its weights in
+    def before_val_epoch(self, runner: Runner, *args: Any, **kwargs: Any) -> None:
+        self._replace_modules(runner)  # EMAHook has put its weights in, or out
 
-    def after_val_epoch(self, runner: Runner, *args: Any, **kwargs: Any) -> None:
-        self._replace_modules(runner)
-
-    def after_train(self, runner: Runner) -> None:
-        self.on_exit(runner)
+    after_val_epoch = before_val_epoch
 
     def on_exit(self, runner: Runner) -> None:
         """Restores what was replaced, also when training ends by an error."""
         self._modules.close()
         self._memory.close()
+
+    after_train = on_exit  # of mmengine's runner
 
     def _replace_modules(self, runner: Runner) -> None:
         self._modules.close()
