@@ -2,7 +2,6 @@
 
 import ast
 import inspect
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from mmengine.config import Config
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
-from tokennorm.base.messages import UserError, did_you_mean
+from tokennorm.base.messages import UserError, did_you_mean, user_errors
 from tokennorm.config.paths import config as config_path
 from tokennorm.config.tree import walk
 from tokennorm.registry import arguments_of
@@ -29,10 +28,8 @@ _READ = {  # by mmengine, mmdet and mmpretrain, besides the arguments of the Run
 
 def read_config(name: str | Path) -> Config:
     """Returns mmengine's config of a file with a model, or of a config's name (`tokennorm.config`)."""
-    try:
+    with user_errors(FileNotFoundError):
         path = config_path(name)
-    except FileNotFoundError as error:
-        raise UserError(str(error)) from None
     try:
         cfg = Config.fromfile(path)
         is_whole = isinstance(cfg.get('model'), Mapping)
@@ -144,7 +141,7 @@ def _meant(cfg: Config, name: str) -> str:
 def _inside(node: Any, path: str, key: str) -> str:
     """Names an entry with this key inside a part of a config, such as `model.test_cfg.rcnn.score_thr`; '' without."""
     names = [name for name, part in walk(node, path) if key in part]
-    return re.sub(r'\[(\d+)\]', r'.\1', f'; set {names[0]}.{key}') if names else ''
+    return f'; set {names[0]}.{key}' if names else ''
 
 
 def _arguments(node: Any, name: str, cfg: Config) -> set[str]:

@@ -26,11 +26,14 @@ def set_num_classes(model: Any, num_classes: int) -> None:
 
 def class_counts(model: Any) -> list[tuple[MutableMapping[str, Any], int]]:
     """Returns every head that counts the classes of the data, with the number of its classes."""
-    counts = {name: (head, head['num_classes']) for name, head in heads(model)}
+    counts = []
     for name, part in walk(model, 'model'):
         if 'num_things_classes' in part:  # of MaskFormer and Mask2Former
-            counts[name] = part, part['num_things_classes'] + part.get('num_stuff_classes', 0)
-    return list(counts.values())
+            counts.append((part, part['num_things_classes'] + part.get('num_stuff_classes', 0)))
+        # An rpn_head has one class, object or background.
+        elif isinstance(part.get('num_classes'), int) and 'rpn_head' not in name and 'semantic' not in name:
+            counts.append((part, part['num_classes']))
+    return counts
 
 
 def loaders(cfg: Mapping[str, Any]) -> list[Any]:
@@ -55,24 +58,20 @@ def evaluators(cfg: Mapping[str, Any], split: str) -> list[MutableMapping[str, A
     metrics = cfg.get(f'{split}_evaluator') or []
     if isinstance(metrics, Mapping) and ('metrics' in metrics or type_name(metrics) in ('None', 'Evaluator')):
         metrics = metrics.get('metrics') or []  # as mmengine's evaluators wrap them
-    metrics = metrics if isinstance(metrics, list | tuple) else [metrics]
-    return [metric for metric in metrics if isinstance(metric, MutableMapping)]
+    return [metric for metric in as_list(metrics) if isinstance(metric, MutableMapping)]
 
 
-def heads(model: Any) -> Iterator[tuple[str, MutableMapping[str, Any]]]:
-    """Yields the parts of a model's config that count the classes of the data, and their paths."""
-    for name, part in walk(model, 'model'):
-        # An rpn_head has one class, object or background.
-        if isinstance(part.get('num_classes'), int) and 'rpn_head' not in name and 'semantic' not in name:
-            yield name, part
+def as_list(value: Any) -> list[Any]:
+    """Returns the entries of a list or a tuple, or the one value that a config may have in its place."""
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def walk(node: Any, name: str = '') -> Iterator[tuple[str, MutableMapping[str, Any]]]:
-    """Yields a part of a config and all dicts in it, outer ones first, with their paths, `name.key.another[0]`."""
+    """Yields a part of a config and all dicts in it, outer ones first, with their paths, `name.key.another.0`."""
     if isinstance(node, MutableMapping):
         yield name, node
         for key, value in node.items():
             yield from walk(value, f'{name}.{key}')
     elif isinstance(node, list | tuple):
         for i, value in enumerate(node):
-            yield from walk(value, f'{name}[{i}]')
+            yield from walk(value, f'{name}.{i}')

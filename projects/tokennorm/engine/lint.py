@@ -15,7 +15,7 @@ from tokennorm.base.process import alone
 from tokennorm.config.build_errors import build_errors
 from tokennorm.config.open_config import read_config
 from tokennorm.config.tree import evaluators, walk
-from tokennorm.engine.rules.built import Built, Phase, as_list, judge
+from tokennorm.engine.rules.built import Built, Phase, configs_of, judge
 from tokennorm.engine.rules.datasets_and_loaders import annotation_files
 from tokennorm.findings import JUDGEMENTS, Findings, judging, rules_about
 from tokennorm.plan.data import limit_detections
@@ -76,7 +76,7 @@ def build_parts(cfg: Config, there: list[str]) -> Built:
         dict(_datasets(parts, there)),
         {split: list(_metrics(parts, split)) for split in ('val', 'test')},
         [HOOKS.build({key: value for key, value in hook.items() if key != 'priority'}) for hook in hooks if hook],
-        schedulers=as_list(parts.get('param_scheduler')),
+        schedulers=configs_of(parts.get('param_scheduler')),
     )
 
 

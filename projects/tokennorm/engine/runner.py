@@ -27,7 +27,7 @@ from tokennorm.checkpoints.locating import newest_checkpoint
 from tokennorm.checkpoints.safe_reading import common_meta, keep_mmengine_from_unpickling
 from tokennorm.config.build_errors import build_errors
 from tokennorm.config.detector_files import written_configs
-from tokennorm.config.tree import innermost_datasets, loaders
+from tokennorm.config.tree import as_list, innermost_datasets, loaders
 from tokennorm.engine.class_layers import Rows, class_rows
 from tokennorm.engine.distributed import start_cpu_processes, unwrapped
 from tokennorm.engine.hooks.data_errors import DataErrorHook
@@ -105,8 +105,7 @@ class Runner(mmengine.runner.Runner):
     def build_visualizer(self, visualizer: Any = None) -> Visualizer:
         """Builds the visualizer, whose loggers cannot end training."""
         if isinstance(visualizer, Mapping) and (entries := visualizer.get('vis_backends')):
-            entries = entries if isinstance(entries, list | tuple) else [entries]
-            visualizer = dict(visualizer, vis_backends=[as_set_outside(entry) for entry in entries])
+            visualizer = dict(visualizer, vis_backends=[as_set_outside(entry) for entry in as_list(entries)])
         built = super().build_visualizer(visualizer)
         guard(built._vis_backends, self.logger.warning)  # private in mmengine 0.10.12
         return built

@@ -120,7 +120,9 @@ class Finding:
         return RULES[self.code]
 
     def __str__(self) -> str:
-        text = ': '.join(filter(None, (self.where, self.text, list_items(self.items))))
+        items = shorten(self.items, MOST_ITEMS)
+        items = f'{len(self.items)} ({items})' if len(self.items) > 1 else items
+        text = ': '.join(filter(None, (self.where, self.text, items)))
         if self.severity != 'error':
             return f'{text} [{self.code}]'
         way_past = f'; if it is right: --allow {self.code}' if self.rule.can_allow else ''
@@ -251,8 +253,3 @@ def is_judged() -> bool:
 def current() -> Findings:
     """Returns the findings of the command that runs, none outside of any command."""
     return _OF_COMMAND.get() or Findings()
-
-
-def list_items(items: Sequence[str]) -> str:
-    """The count if there are several, with the first few and how many more in parentheses."""
-    return f'{len(items)} ({shorten(items, MOST_ITEMS)})' if len(items) > 1 else shorten(items)

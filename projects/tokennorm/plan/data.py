@@ -1,7 +1,7 @@
 """`--data`: points a config at a folder: data, class names, heads, evaluators, limits and image size."""
 
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ from mmengine.config import Config
 from tokennorm.base.messages import UserError, counted, user_errors
 from tokennorm.base.ranks import is_first_process, print_once
 from tokennorm.config.open_config import drop_variables
-from tokennorm.config.tree import evaluators, innermost_datasets, is_classifier, loaders, set_num_classes, walk
+from tokennorm.config.tree import as_list, evaluators, innermost_datasets, is_classifier, loaders, set_num_classes, walk
 from tokennorm.datasets.coco.entries import original_id
 from tokennorm.datasets.coco.inspection import inspect_splits
 from tokennorm.datasets.contact_sheet import palette
@@ -130,18 +130,18 @@ def use_test_split(cfg: Config, split: str) -> None:
         evaluator['ann_file'] = os.path.join(read.get('data_root') or '', read['ann_file'])
 
 
-def _by_loader(splits: Mapping[str, Split], tested: str) -> dict[str, Split | None]:
-    """The split that each loader reads."""
-    names = dict(train='train', val='val', test=tested)
-    return {loader: splits.get(name, splits.get('val')) for loader, name in names.items()}
+def _by_loader(cfg: Config, splits: Mapping[str, Split], tested: str) -> Iterator[tuple[str, Split]]:
+    """Yields the loaders that a config has, each with the split that it reads."""
+    for loader, name in dict(train='train', val='val', test=tested).items():
+        split = splits.get(name, splits.get('val'))
+        if cfg.get(f'{loader}_dataloader') is not None and split is not None:
+            yield loader, split
 
 
 def use_image_folder(cfg: Config, splits: Mapping[str, ImageSplit], tested: str = 'test') -> None:
     """Sets a classifier's datasets, class names and numbers of classes. Testing uses the split `tested`, or val."""
     classes = tuple(next(iter(splits.values())).counts)
-    for name, split in _by_loader(splits, tested).items():
-        if cfg.get(f'{name}_dataloader') is None or split is None:
-            continue
+    for name, split in _by_loader(cfg, splits, tested):
         dataset = _only_dataset(cfg, name)
         pipeline = dataset['pipeline']
         dataset.clear()
@@ -156,8 +156,7 @@ def limit_topk(cfg: Config, classes: int) -> None:
     """Limits the k of top-k accuracies to the number of classes."""
     for key in ('model', 'val_evaluator', 'test_evaluator'):
         for _, part in walk(cfg.get(key), key):
-            topk = part.get('topk', ())
-            topk = topk if isinstance(topk, list | tuple) else (topk,)
+            topk = as_list(part.get('topk', ()))
             if any(k > classes for k in topk):
                 part['topk'] = tuple(k for k in topk if k <= classes) or (1,)
 
@@ -192,9 +191,8 @@ def use_coco_splits(cfg: Config, splits: Mapping[str, CocoSplit], tested: str = 
     categories = next(iter(splits.values())).content['categories']
     names, ids = tuple(category['name'] for category in categories), tuple(map(original_id, categories))
     metainfo = dict(classes=names, palette=palette(len(categories)), category_ids=ids)
-    for name, split in _by_loader(splits, tested).items():
-        if cfg.get(f'{name}_dataloader') is not None and split is not None:
-            _use_split(cfg, name, split, metainfo)
+    for name, split in _by_loader(cfg, splits, tested):
+        _use_split(cfg, name, split, metainfo)
     set_num_classes(cfg['model'], len(categories))
 
 

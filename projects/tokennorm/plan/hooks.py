@@ -9,7 +9,7 @@ from mmengine.hooks import CheckpointHook, EarlyStoppingHook
 
 from tokennorm.base.messages import UserError
 from tokennorm.base.ranks import print_once
-from tokennorm.config.tree import evaluators, is_classifier
+from tokennorm.config.tree import as_list, evaluators, is_classifier
 from tokennorm.evaluation.average_precision import COCO_AP, COCO_AR
 from tokennorm.registry import HOOKS, type_name
 
@@ -113,10 +113,10 @@ def metrics_of(cfg: Config) -> list[str]:
         return []
     for evaluator in evaluators(cfg, 'val'):
         if type_name(evaluator) == 'Accuracy' and is_classifier(cfg):
-            is_plain = 1 in _list(evaluator.get('topk', 1)) and not evaluator.get('thrs')  # these are in the names
+            is_plain = 1 in as_list(evaluator.get('topk', 1)) and not evaluator.get('thrs')  # these are in the names
             return [f'{evaluator.get("prefix") or "accuracy"}/top1'] if is_plain else []
         if type_name(evaluator) == 'CocoMetric':
-            iou_types, items = _list(evaluator.get('metric', 'bbox')), _list(evaluator.get('metric_items') or [])
+            iou_types, items = as_list(evaluator.get('metric', 'bbox')), as_list(evaluator.get('metric_items') or [])
             return coco_metrics(evaluator.get('prefix') or 'coco', iou_types, items)
     return []
 
@@ -129,7 +129,3 @@ def coco_metrics(prefix: str, iou_types: Iterable[str], items: Sequence[str] | N
         of_type = items or (COCO_AR if is_proposal else COCO_AP)
         names += [f'{prefix}/{item}' if is_proposal else f'{prefix}/{iou_type}_{item}' for item in of_type]
     return names
-
-
-def _list(value: object) -> list:
-    return list(value) if isinstance(value, list | tuple) else [value]

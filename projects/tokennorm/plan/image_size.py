@@ -9,7 +9,7 @@ from mmengine.config import Config
 from mmengine.registry import MODELS, TRANSFORMS
 
 from tokennorm.base.messages import UserError
-from tokennorm.config.tree import walk
+from tokennorm.config.tree import as_list, walk
 from tokennorm.registry import arguments_of, type_name
 
 MOST_ENLARGED = 2  # small images are enlarged by this factor at most
@@ -88,7 +88,7 @@ def set_image_size(cfg: Config, size: int) -> list[str]:
                 left.append(f'{name}.{key}={value} ({type_name(step)})')
     for name, part in walk(cfg.get('model') or {}, 'model'):
         left += [f'{name}.{key}={part[key]}' for key in MODEL_ARGUMENTS if key in part]
-    return [re.sub(r'\[(\d+)\]', r'.\1', entry) for entry in left if size != old]
+    return left if size != old else []
 
 
 def _steps(cfg: Config) -> Iterator[tuple[str, MutableMapping[str, Any]]]:
@@ -102,8 +102,7 @@ def _steps(cfg: Config) -> Iterator[tuple[str, MutableMapping[str, Any]]]:
 
 def _is_length(key: str, value: Any, old: int) -> bool:
     """Returns whether an unknown argument looks like a length in pixels, by its name or by the image size itself."""
-    numbers = value if isinstance(value, list | tuple) else [value]
-    whole = [number for number in numbers if type(number) is int]
+    whole = [number for number in as_list(value) if type(number) is int]
     named = bool(LOOKS_LIKE_PIXELS.search(key)) and not NOT_PIXELS.search(key)
     return any((abs(number) >= _STEP and named) or (abs(number) == old and old > 2 * _STEP) for number in whole)
 

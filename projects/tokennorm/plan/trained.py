@@ -5,7 +5,7 @@ from typing import Any
 
 from mmengine.config import Config
 
-from tokennorm.config.tree import innermost_datasets, loaders
+from tokennorm.config.tree import as_list, innermost_datasets, loaders
 from tokennorm.plan.anchor_fit import anchor_sizes
 from tokennorm.plan.changes import Plan
 from tokennorm.plan.image_size import set_image_size, short_side
@@ -26,7 +26,7 @@ def use_trained_anchors(plan: Plan, meta: Mapping[str, Any]) -> None:
     noted, present = meta.get(ANCHORS), anchor_sizes(plan.cfg)
     if present is None or not isinstance(noted, list | tuple) or len(noted) != 2 or noted[0] != present[0]:
         return
-    numbers, old = (list(value) if isinstance(value, list | tuple) else [value] for value in (noted[1], present[1]))
+    numbers, old = map(as_list, (noted[1], present[1]))
     if numbers not in ([], old) and all(type(number) in (int, float) for number in numbers):
         plan.set(noted[0], noted[1], '--data: anchors with which the weights were trained')
 

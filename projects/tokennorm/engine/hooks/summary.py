@@ -14,7 +14,7 @@ from tokennorm.base.cores import OtherPrograms, chosen_threads, logical_cores
 from tokennorm.base.environment import check_mmcv_ops
 from tokennorm.base.messages import counted
 from tokennorm.checkpoints.safe_reading import common_meta
-from tokennorm.config.tree import evaluators, innermost_datasets
+from tokennorm.config.tree import as_list, evaluators, innermost_datasets
 from tokennorm.engine.resume.resumed_schedule import follows_command
 from tokennorm.plan.schedule import every, images_per_step
 from tokennorm.registry import HOOKS, type_name
@@ -86,7 +86,7 @@ def evaluated_size(dataset: Any) -> int | None:
     size = None
     for step in getattr(getattr(dataset, 'pipeline', None), 'transforms', ()):
         scale = getattr(step, 'crop_size' if 'CenterCrop' in type(step).__name__ else 'scale', None)
-        sides = [side for side in (scale if isinstance(scale, list | tuple) else [scale]) if side and side > 1]
+        sides = [side for side in as_list(scale) if side and side > 1]
         size = min(sides, default=size)
     return size
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from tokennorm.base.process import muted
+from tokennorm.config.tree import as_list
 from tokennorm.findings import JUDGEMENTS, current
 
 # Of a config for --data; of any config before it is built; of what was built, its samples and its loops; of a
@@ -45,7 +46,7 @@ class Built:
             {split: loop.evaluator.metrics for split, loop in loops.items() if hasattr(loop, 'evaluator')},
             runner.hooks,
             loops,
-            as_list(runner.param_schedulers),
+            configs_of(runner.param_schedulers),
             checkpoint,
         )
 
@@ -64,7 +65,6 @@ def verify(phase: Phase, built: Built) -> None:
     current().stop()
 
 
-def as_list(schedulers: Any) -> list[Mapping[str, Any]]:
+def configs_of(schedulers: Any) -> list[Mapping[str, Any]]:
     """Returns the configs of schedulers, of which there may be one without a list."""
-    entries = schedulers if isinstance(schedulers, list) else [schedulers]
-    return [entry for entry in entries if isinstance(entry, Mapping)]
+    return [entry for entry in as_list(schedulers) if isinstance(entry, Mapping)]

@@ -8,7 +8,7 @@ from typing import Any
 
 from tokennorm.base.messages import counted, shorten
 from tokennorm.base.type_name import type_name
-from tokennorm.config.tree import evaluators, innermost_datasets
+from tokennorm.config.tree import as_list, evaluators, innermost_datasets
 from tokennorm.datasets.coco.annotation_rules import NO_OBJECTS
 from tokennorm.datasets.coco.folder import read_coco_file
 from tokennorm.datasets.discovery import UNREADABLE_DATA
@@ -118,7 +118,7 @@ def class_order(built: Built) -> Lines:
 def _classes(dataset: Any) -> Iterator[tuple[Mapping[str, Any], Sequence[str]]]:
     """Yields the metainfo and the names of classes of a dataset, or of each one inside."""
     metas = getattr(dataset, 'metainfo', None) or {}
-    for meta in metas if isinstance(metas, list | tuple) else [metas]:
+    for meta in as_list(metas):
         classes = meta.get('classes') or ()
         if not isinstance(classes, str) and all(isinstance(name, str) for name in classes):
             yield meta, classes
