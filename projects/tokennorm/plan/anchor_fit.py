@@ -73,7 +73,7 @@ def anchor_fit(cfg: Config, content: Mapping[str, Any]) -> AnchorFit | None:
     built = TASK_UTILS.build({'_scope_': 'mmdet', **generator})
     areas = [(anchors[:, 2:] - anchors[:, :2]).prod(1) for anchors in built.base_anchors]
     roots = {int(stride[0]): area.sqrt().tolist() for stride, area in zip(built.strides, areas, strict=True)}
-    key, value = (f'{key}.{name}', generator[name]) if name else (key, type_name(generator))
+    key, value = anchor_sizes(cfg) or (key, type_name(generator))
     return AnchorFit(sides, share, key, value, tuple(better), min(scale), roots)
 
 
