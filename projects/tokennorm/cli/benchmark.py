@@ -11,7 +11,8 @@ import argparse
 
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, add_training_options, take_back
 from tokennorm.cli.command import Parser, add_json, call, command, show
-from tokennorm.commands.benchmark import SPLITS, benchmark
+from tokennorm.commands.benchmark import benchmark
+from tokennorm.commands.test import SPLITS
 
 
 def build_parser() -> Parser:
