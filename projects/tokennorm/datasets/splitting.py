@@ -72,7 +72,7 @@ def split_annotations(
     return files
 
 
-def write_folds(whole: CocoSplit, folds: int, folder: Path, seed: int = 0) -> None:
+def write_folds(whole: CocoSplit, folds: int, folder: Path) -> None:
     """Writes train and val of each fold into `folder/NUMBER/data`, whose val parts are all of the images together.
 
     Augmented copies of an image stay together. Files of an earlier call with the same annotations stay as they are.
@@ -80,7 +80,7 @@ def write_folds(whole: CocoSplit, folds: int, folder: Path, seed: int = 0) -> No
     Raises:
         UserError: where the files are of other annotations, and for fewer groups of images than folds.
     """
-    groups = _groups(whole.content['images'], seed)
+    groups = _groups(whole.content['images'], seed=0)
     if len(groups) < folds:
         size = counted(len(groups), 'image')
         raise UserError(f'--folds {folds}: {whole.source} has only {size}, or groups of copies')
