@@ -23,8 +23,6 @@ def find_unsplit(path: Path) -> dict[str, CocoSplit]:
 
     Their file names are relative to the folder that the new annotation files belong in, which is `image_dir`.
     """
-    if not path.exists():
-        raise FileNotFoundError(f'{path} not found; name an annotation file, or a YOLO or Pascal VOC folder')
     if path.is_file() and path.suffix not in ('.yaml', '.yml'):
         check_known(path)
         (split,) = in_canonical_form(read_whole(path), path.parent).values()
