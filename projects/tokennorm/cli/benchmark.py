@@ -7,11 +7,10 @@ examples:
   tokennorm benchmark WORK_DIR detector.onnx fp16.onnx int8.onnx detector.xml --data DIR
 """
 
-import argparse
-
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, add_training_options, take_back
 from tokennorm.cli.command import Parser, add_json, call, command, show
-from tokennorm.commands.benchmark import SPLITS, benchmark
+from tokennorm.commands.benchmark import benchmark
+from tokennorm.commands.test import SPLITS
 
 
 def build_parser() -> Parser:
@@ -26,13 +25,8 @@ def build_parser() -> Parser:
     return parser
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
-    args = build_parser().parse_args(argv)
-    take_back(args, following='files')
-    return args
-
-
 @command
 def main(argv: list[str]) -> None:
-    args = parse_args(argv)
+    args = build_parser().parse_args(argv)
+    take_back(args, following='files')
     show(call(benchmark, args), args)

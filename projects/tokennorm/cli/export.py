@@ -12,6 +12,7 @@ from pathlib import Path
 from tokennorm.cli.arguments import add_detector_arguments, add_options_argument, add_training_options
 from tokennorm.cli.command import Parser, add_json, call, command, show
 from tokennorm.commands.export import export
+from tokennorm.commands.test import SPLITS
 
 
 def build_parser() -> Parser:
@@ -48,9 +49,7 @@ def build_parser() -> Parser:
         'is 1 if their APs, from 0 to 100, differ by 0.05 or more, with --fp16 by 0.5, or with --int8 if that of '
         'the file is lower by 1.0 or more. Not for .pt2',
     )
-    verification.add_argument(
-        '--split', choices=['train', 'val', 'test'], default='val', help='split for --verify; default: %(default)s'
-    )
+    verification.add_argument('--split', choices=SPLITS, default='val', help='split for --verify; default: %(default)s')
     to_file.add_argument(
         '--thresholds',
         metavar='best|NUMBER|FILE',

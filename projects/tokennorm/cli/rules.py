@@ -40,9 +40,7 @@ def main(argv: list[str]) -> None:
 
 def page(rule: Rule) -> str:
     """Returns the page of a rule, in Markdown, as the page of rules has it below its heading."""
-    way_past = f'`--allow {rule.code}` makes it a warning.' if rule.severity == 'error' else 'It cannot be allowed.'
-    if rule.can_allow and rule.severity != 'error':
-        way_past = f'`--allow {rule.code}` silences it.'
+    way_past = f'`--allow {rule.code}` {"makes it a warning" if rule.severity == "error" else "silences it"}.'
     if rule.changes:
         way_past = f'With `--allow {rule.code}` the data is read as it is written.'
     if not rule.can_allow:

@@ -38,15 +38,10 @@ def build_parser() -> Parser:
     return parser
 
 
-def parse_args(argv: list[str]) -> argparse.Namespace:
+@command
+def main(argv: list[str]) -> None:
     args = build_parser().parse_args(argv)
     if args.out is not None and args.out.suffix in ('.pkl', '.pickle'):  # as mmdet's tools have it
         args.out, args.predictions = None, args.predictions or args.out
     args.out = args.out or args.work_dir
-    return args
-
-
-@command
-def main(argv: list[str]) -> None:
-    args = parse_args(argv)
     show(call(test, args), args)

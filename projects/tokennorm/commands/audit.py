@@ -13,9 +13,11 @@ from tokennorm.base.files import make_output_dir, write_atomically
 from tokennorm.base.messages import UserError, counted, in_python
 from tokennorm.base.ranks import print_once
 from tokennorm.commands.checks import check_at_least_one, check_choice, codes_of, path_of
+from tokennorm.commands.importing import import_openmmlab
 from tokennorm.commands.opening import name_detector
 from tokennorm.commands.result import Result
 from tokennorm.commands.test import SPLITS, test
+from tokennorm.config.detector_files import Named
 from tokennorm.findings import Findings, judging
 from tokennorm.plan.options import check_data
 
@@ -77,13 +79,13 @@ def audit(
         check_at_least_one('--folds', folds)
         if folds == 1 or split != 'train':
             raise UserError(f'--folds {folds} with --split {split}: expected 2 or more parts, of train')
-    name_detector(detector, checkpoint, cfg_options)  # raises before anything long begins
+    named = name_detector(detector, checkpoint, cfg_options)
     _claim(out, data)
-    options: dict[str, Any] = dict(allow=allow, strict=strict, cfg_options=cfg_options)
     if folds is None:
+        options: dict[str, Any] = dict(allow=allow, strict=strict, cfg_options=cfg_options)
         folder = unwrap(test)(detector, checkpoint, data=data, split=split, out=out, report=True, **options).work_dir
     else:
-        folder = _judge_in_folds(detector, checkpoint, data, folds, out, **options)
+        folder = _judge_in_folds(named, data, folds, out, allow, strict)
     from tokennorm.datasets.discovery import find_splits
     from tokennorm.report.label_tools import write_suspects
 
@@ -121,19 +123,8 @@ def _claim(out: Path, data: Path) -> None:
         write_atomically(mark, json.dumps(dict(images=[], annotations=[], categories=[])).encode())
 
 
-def _judge_in_folds(
-    detector: Any,
-    checkpoint: str | Path | None,
-    data: Path,
-    folds: int,
-    out: Path,
-    allow: Sequence[str],
-    strict: bool,
-    cfg_options: Mapping[str, Any] | None,
-) -> Path:
+def _judge_in_folds(named: Named, data: Path, folds: int, out: Path, allow: Sequence[str], strict: bool) -> Path:
     """Trains the detectors that are not finished, and returns the folder of the report on what they find."""
-    from tokennorm.commands.importing import import_openmmlab
-
     import_openmmlab()
     from tokennorm.checkpoints.locating import newest_checkpoint
     from tokennorm.commands.train import train_with
@@ -144,7 +135,6 @@ def _judge_in_folds(
     from tokennorm.plan.options import TrainOptions
     from tokennorm.report.page import write_report
 
-    named = name_detector(detector, checkpoint, cfg_options)
     if named.config == named.checkpoint:
         raise UserError(f'--folds trains by the config of a run: name its work directory instead of {named.checkpoint}')
     with judging(Findings(allow, strict)):

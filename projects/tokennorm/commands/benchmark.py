@@ -9,11 +9,10 @@ from tokennorm.base.console import say, table
 from tokennorm.base.messages import UserError, counted, in_python
 from tokennorm.commands.checks import check_choice, codes_of, path_of, paths_of
 from tokennorm.commands.importing import import_openmmlab
-from tokennorm.commands.opening import EXPORTED, name_detector
+from tokennorm.commands.opening import EXPORTED, mebibytes_of, name_detector
 from tokennorm.commands.result import Result
+from tokennorm.commands.test import SPLITS
 from tokennorm.findings import Findings, judging
-
-SPLITS = ('train', 'val', 'test')
 
 
 @dataclass(frozen=True)
@@ -83,18 +82,13 @@ def benchmark(
         count = len(images.content['images'])
         say(f'Checkpoint: {trained.description}\n{counted(count, f"{split} image")} of {data}')
         measured = measure([trained, *opened], images)
-    sizes = [sum(value.nbytes for value in trained.model.state_dict().values()), *map(_bytes_of, names)]
+    in_pytorch = sum(value.nbytes for value in trained.model.state_dict().values()) / 2**20
+    sizes = [in_pytorch, *map(mebibytes_of, names)]
     rows = [
-        Benchmarked(name, one.aps, one.milliseconds, size / 2**20)
+        Benchmarked(name, one.aps, one.milliseconds, size)
         for name, one, size in zip(['PyTorch', *names], measured, sizes, strict=True)
     ]
     return BenchmarkResult(rows, count, lines=_table(rows))
-
-
-def _bytes_of(name: str) -> int:
-    weights = Path(name).with_suffix('.bin')  # OpenVINO's second file
-    second = weights.stat().st_size if name.endswith('.xml') and weights.is_file() else 0
-    return Path(name).stat().st_size + second
 
 
 def _table(rows: Sequence[Benchmarked]) -> list[str]:

@@ -11,8 +11,9 @@ from tokennorm.base.files import check_output_file
 from tokennorm.base.messages import UserError, counted, in_python, shorten, user_errors
 from tokennorm.commands.checks import check_choice, codes_of, optional_path, path_of
 from tokennorm.commands.importing import import_openmmlab
-from tokennorm.commands.opening import name_detector
+from tokennorm.commands.opening import mebibytes_of, name_detector
 from tokennorm.commands.result import Result
+from tokennorm.commands.test import SPLITS
 from tokennorm.findings import Findings, judging
 
 SUFFIXES = ('.onnx', '.pt2', '.xml')
@@ -76,7 +77,7 @@ def export(
     """
     out, allow = path_of('out', out), codes_of(allow)
     calibrate, verify = optional_path('--calibrate', calibrate), optional_path('--verify', verify)
-    check_choice('--split', split, ('train', 'val', 'test'))
+    check_choice('--split', split, SPLITS)
     if out.suffix not in SUFFIXES:
         raise UserError(f'OUT {out} must end in .onnx, .pt2 or .xml')
     if int8 != (calibrate is not None):
@@ -128,8 +129,7 @@ def export(
     say(f'Writing {out}')
     with user_errors(ImageError, where='--calibrate: '):
         export_detector(whole, metadata, out, list_images(calibrate) if calibrate is not None else ())
-    files = [out, out.with_suffix('.bin')] if out.suffix == '.xml' else [out]
-    size = sum(file.stat().st_size for file in files) / 2**20
+    size = mebibytes_of(out)
     card = Card(
         out,
         meta['classes'],

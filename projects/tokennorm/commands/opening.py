@@ -46,5 +46,12 @@ def name_detector(detector: Any, checkpoint: str | Path | None, cfg_options: Map
     return Named(opened.config, opened.checkpoint, {**opened.cfg_options, **options})
 
 
+def mebibytes_of(exported: str | Path) -> float:
+    """Returns the size of an exported file, with OpenVINO's second one."""
+    file = Path(exported)
+    files = [file, file.with_suffix('.bin')] if file.suffix == '.xml' else [file]
+    return sum(one.stat().st_size for one in files if one.is_file()) / 2**20
+
+
 def _file(checkpoint: Any) -> str:
     return checkpoint if '://' in str(checkpoint) else str(path_of('checkpoint', checkpoint))

@@ -111,7 +111,6 @@ def test(
         from tokennorm.plan.recipe import open_plan
         from tokennorm.plan.trained import use_trained_anchors, use_trained_size
 
-        is_local = Path(named.checkpoint).exists()
         opened = Checkpoint.read(named.checkpoint)
         config = embedded_config(opened) if named.config == named.checkpoint else named.config
         plan = open_plan(config, out, named.cfg_options, launcher)
@@ -127,8 +126,8 @@ def test(
         plan.finish()
         cfg = plan.cfg
         cfg.load_from, cfg.resume = opened.source, False  # the config of a resumed run has True
-        if out is None and 'work_dir' not in named.cfg_options:
-            cfg.work_dir = str(Path(opened.source).parent if is_local else Path(cfg.work_dir))
+        if out is None and 'work_dir' not in named.cfg_options and Path(named.checkpoint).exists():  # not a URL
+            cfg.work_dir = str(Path(opened.source).parent)
         if out is None or newest_checkpoint(Path(cfg.work_dir)):  # the training run keeps its report and config
             cfg.work_dir = str(Path(cfg.work_dir) / 'test')
         classifier = is_classifier(cfg)

@@ -28,21 +28,19 @@ def subsets_in(path: Path) -> list[str]:
 
 def read_cvat(path: Path, split: str) -> Content:
     """Reads boxes and polygons, of the subset of a split where the subsets name splits. Other shapes are reported."""
-    try:
-        root = ElementTree.parse(path).getroot()
-    except ElementTree.ParseError as error:
-        raise ValueError(f'{path} cannot be read: {error}; export the annotations again') from error
-    nodes, subsets = list(root.iter('image')), subsets_in(path)
-    labels = [node.findtext('name', '') for node in root.iter('label') if node.findtext('type') != 'tag']
-    names = list(dict.fromkeys([*labels, *(shape.get('label', '') for node in nodes for shape in _shapes(node))]))
-    ids = {name: i for i, name in enumerate(names, 1)}
+    subsets = subsets_in(path)
     if subsets and split not in subsets:
         raise ValueError(f'{path} is divided already, by the subsets of its images: use {path.parent} as it is')
-    if subsets:
-        nodes = [node for node in nodes if SPLIT_WORDS.get(node.get('subset', '').lower()) == split]
     try:
+        root = ElementTree.parse(path).getroot()
+        nodes = list(root.iter('image'))
+        labels = [node.findtext('name', '') for node in root.iter('label') if node.findtext('type') != 'tag']
+        names = list(dict.fromkeys([*labels, *(shape.get('label', '') for node in nodes for shape in _shapes(node))]))
+        ids = {name: i for i, name in enumerate(names, 1)}
+        if subsets:
+            nodes = [node for node in nodes if SPLIT_WORDS.get(node.get('subset', '').lower()) == split]
         return as_coco([(_image(node), list(_objects(node, ids, split))) for node in nodes], names)
-    except ValueError as error:  # of a number
+    except (ElementTree.ParseError, ValueError) as error:  # ValueError is that of a number
         raise ValueError(f'{path} cannot be read: {error}; export the annotations again') from error
 
 

@@ -23,8 +23,6 @@ def find_unsplit(path: Path) -> dict[str, CocoSplit]:
 
     Their file names are relative to the folder that the new annotation files belong in, which is `image_dir`.
     """
-    if not path.exists():
-        raise FileNotFoundError(f'{path} not found; name an annotation file, or a YOLO or Pascal VOC folder')
     if path.is_file() and path.suffix not in ('.yaml', '.yml'):
         check_known(path)
         (split,) = in_canonical_form(read_whole(path), path.parent).values()
@@ -72,7 +70,7 @@ def split_annotations(
     return files
 
 
-def write_folds(whole: CocoSplit, folds: int, folder: Path, seed: int = 0) -> None:
+def write_folds(whole: CocoSplit, folds: int, folder: Path) -> None:
     """Writes train and val of each fold into `folder/NUMBER/data`, whose val parts are all of the images together.
 
     Augmented copies of an image stay together. Files of an earlier call with the same annotations stay as they are.
@@ -80,7 +78,7 @@ def write_folds(whole: CocoSplit, folds: int, folder: Path, seed: int = 0) -> No
     Raises:
         UserError: where the files are of other annotations, and for fewer groups of images than folds.
     """
-    groups = _groups(whole.content['images'], seed)
+    groups = _groups(whole.content['images'], seed=0)
     if len(groups) < folds:
         size = counted(len(groups), 'image')
         raise UserError(f'--folds {folds}: {whole.source} has only {size}, or groups of copies')

@@ -64,6 +64,7 @@ class Evaluation:
     classes: list[ClassResult]  # results per class, in the order of the category ids
     precisions: np.ndarray  # (K, R) interpolated precision at IoU 0.5; -1 for a class without objects
     best: OperatingPoint | None  # operating point with the best F1 over all classes; None if no detection is right
+    threshold: float  # score threshold of confusion matrix, error counts and galleries: that of `best`
     sweep: np.ndarray  # (n, 4) score, precision, recall and F1 over all classes, by descending score
     # (K + 1, K + 1) counts at `threshold`: rows are objects, columns detections; last: background
     confusion: np.ndarray
@@ -76,11 +77,6 @@ class Evaluation:
     drawn: CocoResults  # detections from half of the threshold on, for pictures; no others in a crowd region either
     right: np.ndarray  # (n,) bool, whether each of `drawn` is right
     found: dict[int, float]  # id of an object that a detection of `drawn` found: the score of this detection
-
-    @property
-    def threshold(self) -> float:
-        """Score threshold of confusion matrix, error counts and galleries."""
-        return DEFAULT_THRESHOLD if self.best is None else self.best.threshold
 
     def class_thresholds(self) -> dict[str, float]:
         """Returns the threshold of each class; for a class without a right detection that of all classes together."""
@@ -136,6 +132,7 @@ def evaluate(
         classes=_class_results(ground_truth, full, detections, counted, right),
         precisions=full.eval['precision'][0, :, :, 0, -1].T,
         best=best,
+        threshold=threshold,
         sweep=sweep,
         confusion=cut.confusion_matrix(iou_thr=MATCH_IOU)['matrix'].astype(np.int64),
         tide={key: float(tide['delta_ap'][key]) for key in TIDE},

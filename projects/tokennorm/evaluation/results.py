@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from pycocotools import mask as run_lengths
 
-from tokennorm.base.files import as_json
+from tokennorm.base.files import as_json, write_atomically
 from tokennorm.base.messages import UserError
 from tokennorm.datasets.coco.masks import as_run_lengths
 
@@ -124,7 +124,7 @@ class CocoResults:
 
     def write(self, path: str | Path) -> None:
         """Writes a COCO results file."""
-        Path(path).write_text(as_json(self.results(), separators=(',', ':')), encoding='utf-8')
+        write_atomically(path, as_json(self.results(), separators=(',', ':')).encode())
 
     def results(self, with_boxes: bool = True) -> list[dict[str, Any]]:
         """Returns one dict per detection in COCO's format."""

@@ -21,6 +21,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
+from io import BytesIO
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -159,8 +160,6 @@ def left_out(content: bytes) -> list[str]:
 
     What follows the first image of a JPEG is a preview, a depth or a gain map, and not a page.
     """
-    from io import BytesIO
-
     texts = list[str]()
     with suppress(Exception):  # without Pillow, or of a format that it does not know
         if content.startswith((b'II', b'MM')):
@@ -195,15 +194,12 @@ def _by_opencv(content: bytes) -> np.ndarray | None:
     if content.startswith((b'II*\0', b'MM\0*')) and _has_alpha(content):  # OpenCV multiplies the colors by it
         return None
     with silent_opencv():  # the caller names the file
-        image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
-    return image
+        return cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
 
 
 def _has_alpha(content: bytes) -> bool:
     """Whether a TIFF of 8 bits has a transparency that its colors are not multiplied by."""
     with suppress(Exception):
-        from io import BytesIO
-
         from PIL.TiffImagePlugin import TiffImageFile  # `Image.open` warns of large ones
 
         with TiffImageFile(BytesIO(content)) as image:
@@ -212,8 +208,6 @@ def _has_alpha(content: bytes) -> bool:
 
 
 def _by_pillow(content: bytes) -> np.ndarray:
-    from io import BytesIO
-
     from PIL import Image
 
     with Image.open(BytesIO(content)) as image:

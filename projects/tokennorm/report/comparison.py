@@ -19,6 +19,7 @@ from tokennorm.report.page import (
     fingerprint,
     keys_of_images,
     render,
+    write_page,
 )
 from tokennorm.report.scalars import Curve, read_scalars
 
@@ -92,8 +93,7 @@ def compare(first: Run, second: Run, path: str | Path, resamples: int = 200) -> 
         curves=curve_figures({label: run.scalars for label, run in runs.items()}, ' or '.join(steps)),
         config_changes=config_changes(first, second),
     )
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(page, encoding='utf-8', errors='backslashreplace')
+    write_page(path, page)
     return intervals
 
 

@@ -138,16 +138,13 @@ def write_report(
         running=running,
         figures=figures,
     )
-    if running is not None:
-        write_atomically(path, _encoded(page))
-        return numbers
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for kind, found in detections.items():
-        found.write(path.with_suffix(f'.{kind}.json'))
-    write_atomically(path.with_suffix('.json'), as_json(numbers, indent=1).encode())
-    thresholds = dict(classes=main.class_thresholds(), checkpoint=checkpoint, chosen=_CHOSEN)
-    write_atomically(path.with_name('thresholds.json'), as_json(thresholds, indent=1).encode())
-    write_atomically(path, _encoded(page))
+    if running is None:
+        for kind, found in detections.items():
+            found.write(path.with_suffix(f'.{kind}.json'))
+        write_atomically(path.with_suffix('.json'), as_json(numbers, indent=1).encode())
+        thresholds = dict(classes=main.class_thresholds(), checkpoint=checkpoint, chosen=_CHOSEN)
+        write_atomically(path.with_name('thresholds.json'), as_json(thresholds, indent=1).encode())
+    write_page(path, page)
     return numbers
 
 
@@ -175,11 +172,12 @@ def end_running(path: str | Path) -> None:
         text = Path(path).read_text(encoding='utf-8')
         banner = '<p class="warning">Training ended early. This is the state after its last validation.</p>'
         text = re.sub(r'<p class="running".*?</p>', banner, text.replace(_REFRESH, ''), count=1, flags=re.DOTALL)
-        write_atomically(path, _encoded(text))
+        write_page(path, text)
 
 
-def _encoded(page: str) -> bytes:
-    return page.encode('utf-8', 'backslashreplace')  # a file name may be any bytes
+def write_page(path: str | Path, page: str) -> None:
+    """Writes a page, in which a file name may be any bytes."""
+    write_atomically(path, page.encode('utf-8', 'backslashreplace'))
 
 
 def as_data_uri(path: Path) -> str | None:
@@ -188,8 +186,8 @@ def as_data_uri(path: Path) -> str | None:
 
 
 def fingerprint(path: str | Path) -> str:
-    """Returns the first digits of a file's SHA-256; '' without the file."""
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12] if Path(path).is_file() else ''
+    """Returns the first digits of a file's SHA-256."""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12]
 
 
 def content_fingerprint(content: Mapping[str, Any]) -> str:
