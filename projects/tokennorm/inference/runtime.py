@@ -261,16 +261,20 @@ class ExportedDetector(BaseDetector):
             raise ModelFileError(
                 f'{path} was not written by `tokennorm export`: it has no tokennorm.format; write it with that command'
             )
-        self.metadata: dict[str, Any] = {key: json.loads(text) for key, text in texts.items()}
+        self._use({key: json.loads(text) for key, text in texts.items()})
         if self.metadata['format'] != FORMAT:
             raise ModelFileError(f'{path} has format {self.metadata["format"]}; this program reads format {FORMAT}')
-        self.classes, self.category_ids = tuple(self.metadata['classes']), self.metadata['category_ids']
-        self.most_detections = self.metadata.get('max_detections')  # files of version 1.2 and earlier do not say it
+
         self.checkpoint = str(path)
         self.description = f'{path}, made with {self.metadata.get("config")}'
 
     def __repr__(self) -> str:
         return self._shown(self._session.place)
+
+    def _use(self, metadata: dict[str, Any]) -> None:
+        self.metadata = metadata
+        self.classes, self.category_ids = tuple(metadata['classes']), metadata['category_ids']
+        self.most_detections = metadata.get('max_detections')  # files of version 1.2 and earlier do not say it
 
     def detect(self, images: Sequence[np.ndarray], batch_size: int = 1) -> list[Detections]:
         """Returns all detections of images (H, W, 3) uint8 BGR; the file leaves out scores below `score_threshold`."""
