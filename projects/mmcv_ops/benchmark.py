@@ -17,7 +17,8 @@ import mmcv.ops
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent / 'tests'))
+from conftest import operators  # adds this folder
 from mmcv_ops import ext
 
 FILE = Path(__file__).with_name('benchmark.json')
@@ -89,17 +90,6 @@ def pairs(rand):
         yield f'convex IoU, {size} x 100', lambda p=points, q=few: ops.convex_iou(p, q)
         yield f'points in polygons, {size} x 100', lambda c=centers, q=few: ops.points_in_polygons(c, q)
         yield f'Chamfer distance, {size} x {size}', lambda c=centers[None]: ops.chamfer_distance(c, c)
-
-
-@contextlib.contextmanager
-def operators(module):
-    modules = [m for name, m in sys.modules.items() if name.startswith('mmcv.ops.') and hasattr(m, 'ext_module')]
-    before = [m.ext_module for m in modules]
-    for m in modules:
-        m.ext_module = module
-    yield
-    for m, old in zip(modules, before, strict=True):
-        m.ext_module = old
 
 
 class Recorder:

@@ -31,7 +31,7 @@ def _places(
     if not aligned:
         sides = sides.clamp(min=1)
     width, height = sides[:, 0] / size[1], sides[:, 1] / size[0]  # of a bin
-    for k, y, x, _ in bins(width, height, (1, 1), sampling_ratio):
+    for k, y, x in bins(width, height, (1, 1), sampling_ratio):
         x, y = x - width[k, None, None, None] / 2, y - height[k, None, None, None] / 2
         yield k, beziers[k, 0].long(), corner[k][..., 1:] + y, corner[k][..., :1] + x
 

@@ -3,6 +3,10 @@
 A name that is not imported here is an operator that is not implemented: a function that raises.
 """
 
+# ruff: noqa: F401  (what is imported is the content)
+
+import inspect
+
 import torch
 
 from .attention import ms_deform_attn_backward, ms_deform_attn_forward
@@ -72,78 +76,7 @@ from .tin_shift import tin_shift_backward, tin_shift_forward
 
 MMCV_OPS = True  # a compiled module does not have it
 
-__all__ = [
-    'MMCV_OPS',
-    'active_rotated_filter_backward',
-    'active_rotated_filter_forward',
-    'bbox_overlaps',
-    'bezier_align_backward',
-    'bezier_align_forward',
-    'border_align_backward',
-    'border_align_forward',
-    'box_iou_quadri',
-    'box_iou_rotated',
-    'carafe_backward',
-    'carafe_forward',
-    'carafe_naive_backward',
-    'carafe_naive_forward',
-    'chamfer_distance_backward',
-    'chamfer_distance_forward',
-    'contour_expand',
-    'convex_giou',
-    'convex_iou',
-    'correlation_backward',
-    'correlation_forward',
-    'deform_conv_backward_input',
-    'deform_conv_backward_parameters',
-    'deform_conv_forward',
-    'deform_roi_pool_backward',
-    'deform_roi_pool_forward',
-    'diff_iou_rotated_sort_vertices_forward',
-    'get_compiler_version',
-    'get_compiling_cuda_version',
-    'line_nms_forward',
-    'masked_col2im_forward',
-    'masked_im2col_forward',
-    'min_area_polygons',
-    'modulated_deform_conv_backward',
-    'modulated_deform_conv_forward',
-    'ms_deform_attn_backward',
-    'ms_deform_attn_forward',
-    'nms',
-    'nms_match',
-    'nms_quadri',
-    'nms_rotated',
-    'pixel_group',
-    'points_in_polygons_forward',
-    'prroi_pool_backward',
-    'prroi_pool_coor_backward',
-    'prroi_pool_forward',
-    'psamask_backward',
-    'psamask_forward',
-    'riroi_align_rotated_backward',
-    'riroi_align_rotated_forward',
-    'roi_align_backward',
-    'roi_align_forward',
-    'roi_align_rotated_backward',
-    'roi_align_rotated_forward',
-    'roi_pool_backward',
-    'roi_pool_forward',
-    'rotated_feature_align_backward',
-    'rotated_feature_align_forward',
-    'sigmoid_focal_loss_backward',
-    'sigmoid_focal_loss_forward',
-    'softmax_focal_loss_backward',
-    'softmax_focal_loss_forward',
-    'softnms',
-    'sync_bn_backward_data',
-    'sync_bn_backward_param',
-    'sync_bn_forward_mean',
-    'sync_bn_forward_output',
-    'sync_bn_forward_var',
-    'tin_shift_backward',
-    'tin_shift_forward',
-]
+__all__ = ['MMCV_OPS', *(name for name, value in globals().items() if inspect.isfunction(value))]
 
 # torch.compile drops the writing into mmcv's `grad_input` from a backward pass that it traces: all gradients would be
 # 0. It must leave functions that need gradients to eager mode, as it does with compiled operators.

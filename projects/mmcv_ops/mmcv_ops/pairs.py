@@ -10,8 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .checks import check_pairs
+from .checks import check_boxes, check_pairs
 from .greedy import greedy
+from .precision import float64
 
 _CELLS = 1 << 20  # pairs of boxes whose circles are compared at once
 PAIRS = 1 << 13  # pairs whose intersections are computed at once: what fits a CPU's cache
@@ -53,6 +54,9 @@ def pairwise(form: Form, a: Tensor, b: Tensor, iof: bool = False) -> Tensor:
 
 def write_ious(function: str, form: Form, a: Tensor, b: Tensor, ious: Tensor, mode_flag: int, aligned: bool) -> None:
     """Writes the IoUs: (N,) of pairs if `aligned`, else (N x M,). Mode 1 divides by the first box's area."""
+    for boxes in (a, b):
+        check_boxes(function, boxes)
+    a, b = float64(a, b)
     if not aligned:
         ious.copy_(pairwise(form, a, b, mode_flag == 1).flatten())
         return
@@ -67,6 +71,7 @@ def nms(form: Form, boxes: Tensor, order: Tensor, iou_threshold: float) -> Tenso
 
     Boxes with the IoU `iou_threshold` or a larger one with a kept one are removed.
     """
+    (boxes,) = float64(boxes)
     # In float32, as in mmcv: rounding errors of float64 would decide about IoUs that are equal to the threshold.
     near = lambda i, j: pairwise(form, boxes[i], boxes[j]).float() >= iou_threshold  # noqa: E731
     return order[greedy(len(boxes), near, boxes.device)]

@@ -10,7 +10,6 @@ from torch import Tensor
 from .checks import check_boxes
 from .pairs import Form, nms, ratio, write_ious
 from .polygons import area, area_gradient, intersection, parts_inside
-from .precision import float64
 
 
 def triangles(quads: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -68,9 +67,7 @@ _QUADRILATERALS = Form(circles, _ious)
 
 def box_iou_quadri(boxes1: Tensor, boxes2: Tensor, ious: Tensor, mode_flag: int, aligned: bool) -> None:
     """Writes the IoUs of boxes (N, 8) and (M, 8), as `box_iou_rotated`."""
-    check_boxes('box_iou_quadri', boxes1)
-    check_boxes('box_iou_quadri', boxes2)
-    a, b = (boxes.unflatten(1, (4, 2)) for boxes in float64(boxes1, boxes2))
+    a, b = (boxes.unflatten(1, (4, 2)) for boxes in (boxes1, boxes2))
     write_ious('box_iou_quadri', _QUADRILATERALS, a, b, ious, mode_flag, aligned)
 
 
@@ -79,8 +76,7 @@ def nms_quadri(
 ) -> Tensor:
     """Returns the indices of the kept boxes, by descending score: `nms_rotated` for (N, 8), or (N, 9) with labels."""
     check_boxes('nms_quadri', dets, scores)
-    (boxes,) = float64(dets_sorted[:, :8])
-    return nms(_QUADRILATERALS, boxes.unflatten(1, (4, 2)), order, iou_threshold)
+    return nms(_QUADRILATERALS, dets_sorted[:, :8].unflatten(1, (4, 2)), order, iou_threshold)
 
 
 def points_in_polygons_forward(points: Tensor, polygons: Tensor, output: Tensor) -> None:

@@ -184,7 +184,7 @@ def _deform_roi_pool(input, rois, offset, size, scale: float, sampling_ratio: in
     if offset.numel():
         shifts = gamma * scale * (rois[:, 3:] - rois[:, 1:3])[..., None, None] * offset.view(-1, 2, *size)
     corner, sides = _boxes(rois, scale, aligned=True)
-    for k, y, x, _ in bins(*sides.T, size, sampling_ratio):
+    for k, y, x in bins(*sides.T, size, sampling_ratio):
         place = corner[k, :, None, None] + shifts[k]
         output[k] = average(input, rois[k, 0].long(), y + place[:, 1, ..., None], x + place[:, 0, ..., None])
     return output

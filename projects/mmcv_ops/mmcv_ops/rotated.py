@@ -6,7 +6,6 @@ from torch import Tensor
 from .checks import check_boxes
 from .pairs import Form, nms, ratio, write_ious
 from .polygons import intersection
-from .precision import float64
 
 
 def vertices(boxes: Tensor) -> Tensor:
@@ -30,9 +29,7 @@ _ROTATED = Form(lambda boxes: (boxes[:, :2], boxes[:, 2:4].norm(dim=1) / 2), _io
 
 def box_iou_rotated(boxes1: Tensor, boxes2: Tensor, ious: Tensor, mode_flag: int, aligned: bool) -> None:
     """Writes the IoUs: (N,) of pairs if `aligned`, else (N x M,). Mode 1 divides by the first box's area."""
-    check_boxes('box_iou_rotated', boxes1)
-    check_boxes('box_iou_rotated', boxes2)
-    write_ious('box_iou_rotated', _ROTATED, *float64(boxes1[:, :5], boxes2[:, :5]), ious, mode_flag, aligned)
+    write_ious('box_iou_rotated', _ROTATED, boxes1[:, :5], boxes2[:, :5], ious, mode_flag, aligned)
 
 
 def nms_rotated(
@@ -51,4 +48,4 @@ def nms_rotated(
         multi_label: Whether there are labels.
     """
     check_boxes('nms_rotated', dets, scores)
-    return nms(_ROTATED, *float64(dets_sorted[:, :5]), order, iou_threshold)
+    return nms(_ROTATED, dets_sorted[:, :5], order, iou_threshold)

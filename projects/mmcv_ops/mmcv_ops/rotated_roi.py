@@ -18,7 +18,7 @@ def _places(rois: Tensor, size: tuple[int, int], scale: float, sampling_ratio: i
     if not aligned:
         sides = sides.clamp(min=1)
     angle = -rois[:, 5] if clockwise else rois[:, 5]
-    for k, y, x, _ in bins(sides[:, 0], sides[:, 1], size, sampling_ratio):
+    for k, y, x in bins(sides[:, 0], sides[:, 1], size, sampling_ratio):
         cos, sin, width, height, x0, y0 = (
             t[k].view(-1, 1, 1, 1) for t in (angle.cos(), angle.sin(), *sides.T, *center.T)
         )
@@ -52,11 +52,13 @@ def roi_align_rotated_backward(
         scatter(per_sample, grad_input, images, y, x)
 
 
-def _orientations(rois: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Returns which input orientation each output orientation (K, O) begins with, and the part (K,) of the next one."""
-    turns = rois[:, 5] * count / (2 * math.pi)
+def _orientations(rois: Tensor, count: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the numbers of the RoIs (K, 1), which input orientation each output orientation (K, O) begins with, and
+    the part (K, 1, 1, 1, 1) of the next one."""
+    turns = float32(rois)[0][:, 5] * count / (2 * math.pi)
     first = turns.floor()
-    return (torch.arange(count, device=rois.device) - first[:, None].long()) % count, turns - first
+    which = (torch.arange(count, device=rois.device) - first[:, None].long()) % count
+    return torch.arange(len(rois), device=rois.device)[:, None], which, (turns - first).view(-1, 1, 1, 1, 1).to(like)
 
 
 def riroi_align_rotated_forward(
@@ -71,8 +73,7 @@ def riroi_align_rotated_forward(
     sizes = pooled_height, pooled_width, spatial_scale, num_samples
     roi_align_rotated_forward(features, rois, pooled, *sizes, False, clockwise)
     pooled = pooled.unflatten(1, (-1, num_orientations))
-    which, part = _orientations(float32(rois)[0], num_orientations)
-    k, part = torch.arange(len(rois), device=rois.device)[:, None], part[:, None, None, None, None].to(pooled)
+    k, which, part = _orientations(rois, num_orientations, pooled)
     first, second = (pooled[k, :, w] for w in (which, (which + 1) % num_orientations))  # (K, O, C, PH, PW)
     output.copy_(((1 - part) * first + part * second).transpose(1, 2).flatten(1, 2))
 
@@ -83,8 +84,7 @@ def riroi_align_rotated_backward(
 ) -> None:  # fmt: skip
     (grad,) = float32(top_grad)
     grad = grad.unflatten(1, (-1, num_orientations)).transpose(1, 2)  # (K, O, C, PH, PW)
-    which, part = _orientations(float32(rois)[0], num_orientations)
-    k, part = torch.arange(len(rois), device=rois.device)[:, None], part[:, None, None, None, None].to(grad)
+    k, which, part = _orientations(rois, num_orientations, grad)
     pooled = torch.zeros_like(grad)
     pooled[k, which] += (1 - part) * grad  # each orientation is the first one once, and the second one once
     pooled[k, (which + 1) % num_orientations] += part * grad

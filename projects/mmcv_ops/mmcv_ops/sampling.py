@@ -49,13 +49,13 @@ def bins(width: Tensor, height: Tensor, size: tuple[int, int], sampling_ratio: i
         sampling_ratio: Samples per bin and axis. With 0, one per feature pixel.
 
     Yields:
-        Indices (k,), y and x offsets (k, PH, PW, S), and the samples per bin along x: sample s is in column s % this.
+        Indices (k,), and y and x offsets (k, PH, PW, S).
     """
     for indices, grid in equal_grids(width, height, size, sampling_ratio):
         shape = len(indices), *size, *grid
         y = offsets(height[indices], size[0], grid[0])[:, :, None, :, None].expand(shape).flatten(3)
         x = offsets(width[indices], size[1], grid[1])[:, None, :, None, :].expand(shape).flatten(3)
-        yield indices, y, x, grid[1]
+        yield indices, y, x
 
 
 def equal_grids(

@@ -50,19 +50,18 @@ def contour_expand(
         free = grid.framed(kernel_mask[0].detach().cpu().numpy() != 0, False) & (label == 0)
         wave = np.flatnonzero(label)
         while len(wave):
-            reached, parents = _reach(wave, free, grid)
-            label[reached], free[reached] = label[wave[parents]], False
+            around = (wave[:, None] + grid.neighbors).ravel()
+            reached, first = _once(around, np.flatnonzero(free[around]))
+            label[reached], free[reached] = label[wave[first // 4]], False
             wave = reached
     return label.reshape(grid.shape)[grid.inner].tolist()
 
 
-def _reach(wave: np.ndarray, free: np.ndarray, grid: _Grid) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the free pixels next to a wave in the order of a queue, and the place in the wave that reached each."""
-    around = (wave[:, None] + grid.neighbors).ravel()
-    candidates = np.flatnonzero(free[around])
+def _once(around: np.ndarray, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the pixels `around[candidates]`, each once, in the order of a queue, and the first candidate of each."""
     reached, first = np.unique(around[candidates], return_index=True)
     order = first.argsort()
-    return reached[order], candidates[first[order]] // 4
+    return reached[order], candidates[first[order]]
 
 
 def pixel_group(
@@ -102,12 +101,8 @@ def pixel_group(
         labels = label[wave].repeat(4)
         candidates = np.flatnonzero(allowed[around])
         apart = np.square(means[labels[candidates]] - framed[around[candidates]]).sum(1)
-        candidates = candidates[apart < threshold]  # a pixel may be far from one region and near the next
-        reached, first = np.unique(around[candidates], return_index=True)
-        order = first.argsort()
-        label[reached[order]] = labels[candidates[first[order]]]
-        allowed[reached] = False
-        wave = reached[order]
+        wave, first = _once(around, candidates[apart < threshold])  # may be far from one region and near the next
+        label[wave], allowed[wave] = labels[first], False
     return _regions(label.reshape(grid.shape)[grid.inner], score, kernel_region_num)
 
 

@@ -50,7 +50,7 @@ class LoadReport:
 def load_from_init_cfg(model: nn.Module, init_cfg: Any) -> None:
     """Calls `load_pretrained` with `dict(type='Pretrained', checkpoint=..., allow_missing=...)` and logs its report."""
     known = isinstance(init_cfg, Mapping) and init_cfg.get('type') == 'Pretrained' and 'checkpoint' in init_cfg
-    if not known or set(init_cfg) - _KNOWN or not _is_stripped(init_cfg):
+    if not known or set(init_cfg) - _KNOWN or init_cfg.get('prefix') not in (None, 'backbone', _BACKBONE):
         raise UserError(
             f"init_cfg={init_cfg} must be dict(type='Pretrained', checkpoint=...) with a file, a URL or a work "
             'directory; allow_missing=[...] in it lists parameters, with * for anything, that may stay initialized. '
@@ -59,10 +59,6 @@ def load_from_init_cfg(model: nn.Module, init_cfg: Any) -> None:
     allow_missing = init_cfg.get('allow_missing', ())
     allow_missing = [allow_missing] if isinstance(allow_missing, str) else allow_missing
     print_log(str(load_pretrained(model, init_cfg['checkpoint'], allow_missing)), logger='current')
-
-
-def _is_stripped(init_cfg: Mapping[str, Any]) -> bool:
-    return init_cfg.get('prefix') in (None, 'backbone', 'backbone.')
 
 
 def load_pretrained(model: nn.Module, checkpoint: str | Path, allow_missing: Sequence[str] = ()) -> LoadReport:

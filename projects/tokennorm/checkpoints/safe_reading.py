@@ -50,12 +50,12 @@ def read_checkpoint(checkpoint: str | Path, map_location: Any = 'cpu') -> Any:
 
 def _check_finite(content: Any, source: str) -> None:
     """Refuses weights that are NaN or infinite: a detector with them finds nothing, silently. Commands have a rule."""
-    weights = next((content[name] for name in WRAPPERS if name in content), content) if _is_dict(content) else {}
-    averages = content.get(EMA, {}) if _is_dict(content) else {}
+    whole = content if isinstance(content, Mapping) else {}
+    weights = next((whole[name] for name in WRAPPERS if name in whole), whole)
     tensors = [
         (prefix + str(key), value)
-        for prefix, entries in (('', weights), (f'{EMA}.', averages))
-        for key, value in (entries.items() if _is_dict(entries) else ())
+        for prefix, entries in (('', weights), (f'{EMA}.', whole.get(EMA)))
+        for key, value in (entries.items() if isinstance(entries, Mapping) else ())
         if isinstance(value, Tensor)
     ]
     if names := [name for name, value in tensors if not is_usable(name, value)]:
@@ -87,10 +87,6 @@ def is_usable(name: str, value: Tensor) -> bool:
     may_be_infinite = name.rpartition('.')[2] not in _NEVER_INFINITE
     finite = value[is_finite]
     return may_be_infinite and not value.isnan().any() and bool((finite == finite[:1]).all())
-
-
-def _is_dict(content: Any) -> bool:
-    return isinstance(content, Mapping)
 
 
 def _read_pickle(path: Path, source: str, map_location: Any) -> Any:

@@ -14,6 +14,7 @@ from tokennorm.export.dense import UnsupportedError, check_dense_head, decode_de
 from tokennorm.export.mmdet_predict import predict_one, with_fixed_shapes
 from tokennorm.export.two_stage import check_roi_head, detect_boxes, detect_masks
 from tokennorm.inference.runtime import SMALLEST_SIDE
+from tokennorm.layers.pad import round_up
 from tokennorm.models.data_preprocessors import DetDataPreprocessor
 
 Canvas = tuple[int, int, Sequence[float]]
@@ -120,9 +121,8 @@ class WholeDetector(nn.Module):
         x = (images - self.pixel_mean) / self.pixel_std
         if not self.alone and self.canvas is None:  # images fill up what they get
             x = torch.where(_inside(images, sizes), x, self.fill)
-        n = self.multiple
-        full_height, full_width = (height + n - 1) // n * n, (width + n - 1) // n * n
-        return F.pad(x, (0, full_width - width, 0, full_height - height), value=self.fill)
+        bottom, right = (round_up(side, self.multiple) - side for side in (height, width))
+        return F.pad(x, (0, right, 0, bottom), value=self.fill)
 
 
 def decodes_batches(detector: BaseDetector) -> bool:

@@ -124,7 +124,9 @@ class TorchDetector(BaseDetector):
                 height, width = pixels[0].shape[:2]
                 raise ImageError(f'an image of {width} x {height} pixels is too narrow to resize') from None
             for i, sample in zip(batch, samples, strict=True):
-                found[i] = self._detections(sample.pred_instances.cpu().numpy())
+                objects: Any = sample.pred_instances.cpu().numpy()
+                masks = objects.masks.astype(bool) if 'masks' in objects else None
+                found[i] = self.detections(objects.bboxes, objects.scores, objects.labels, masks)
         return found
 
     @property
@@ -137,10 +139,6 @@ class TorchDetector(BaseDetector):
 
     def __repr__(self) -> str:
         return self._shown(str(next(self.model.parameters()).device))
-
-    def _detections(self, instances: Any) -> Detections:
-        masks = instances.masks.astype(bool) if 'masks' in instances else None
-        return self.detections(instances.bboxes, instances.scores, instances.labels, masks)
 
 
 def category_ids_of(meta: Mapping[str, Any]) -> list[int]:

@@ -20,23 +20,17 @@ class Tracker:
 
     def __init__(self, frame_rate: float, lowest_score: float) -> None:
         try:
-            import supervision
             from trackers import ByteTrackTracker
         except ImportError:
             raise UserError('tracking needs the package trackers: pip install trackers supervision') from None
-        self._detections = supervision.Detections
         self._tracker = ByteTrackTracker(
             frame_rate=frame_rate, track_activation_threshold=lowest_score, high_conf_det_threshold=lowest_score
         )
 
     def update(self, found: Detections) -> Detections:
         """Returns the detections of the next frame with `track_ids`; -1 is not tracked."""
-        detections = self._detections(
-            xyxy=found.boxes,
-            confidence=found.scores,
-            class_id=found.labels,
-            data=dict(index=np.arange(len(found))),
-        )
+        detections = replace(found, masks=None).to_supervision()  # copies of masks would take time
+        detections.data['index'] = np.arange(len(found))
         tracked = self._tracker.update(detections)
         ids = np.full(len(found), UNTRACKED)
         if len(tracked):
