@@ -252,7 +252,8 @@ def root(tmp_path, cache):
     for i in range(8):
         path = tmp_path / 'data' / ('train' if i < 4 else 'val') / f'{i}.png'
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.random.default_rng(i).integers(0, 255, (64, 96, 3), np.uint8)).save(path)
+        pixels = np.random.default_rng(i).integers(0, 255, (64, 96, 3), np.uint8)
+        Image.fromarray(pixels).save(path, compress_level=0)
     return tmp_path / 'data'
 
 

@@ -11,7 +11,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import MODELS
 
 from experiments.study.plan import Run, load_study
-from tests.helpers.configs import ROOT, build_model, flatten, resolve
+from tests.helpers.configs import ROOT, flatten, judged_model, resolve
 from tokennorm.backbones.pvt import ARCHS as PVT_ARCHS
 from tokennorm.backbones.pvt_v2 import ARCHS as PVT_V2_ARCHS
 
@@ -22,10 +22,10 @@ DETECTORS = [path for path in CONFIGS if path.parent.name not in ('imagenet', 'p
 NORM_AND_STEM = {'-(dtn|local)': 'model.backbone.token_norm_cfg.', '-dpn': 'model.backbone.stem_cfg.'}
 COCO = [path for path in DETECTORS if path.parent.name not in ('demo', 'trial')]
 ONE_GPU = [path for path in COCO if '_1xb2-accum8-' in path.name]
-# One of each backbone, and of each detector; the slow tests build the others of `BUILT`.
+# One of each backbone, and of each detector, and a control; the slow tests build the others of `BUILT`.
 QUICK = re.compile(
     r'(?!.*1xb2-accum8)'
-    r'(pvt-mini-dtn|(retinanet_(pvt-t|pvtv2-b2|swin-t-p4-w7|vit-s)-dtn-dpn|mask-rcnn_pvt-t)_|'
+    r'(pvt-mini-dtn|(retinanet_(pvt-t|pvtv2-b2|swin-t-p4-w7|vit-s)-dtn-dpn|retinanet_pvt-t)_|'
     r'^(pvt-tiny|pvtv2-b2|swin-tiny|vit-small)-dtn_|^pvt-tiny-h4458_|^swin-tiny-local_)'
 )
 # Their smaller sizes differ in nothing else.
@@ -87,7 +87,7 @@ def has_dtns_heads(path):
 def built(request):
     """Path of a config, and its model on the meta device."""
     with torch.device('meta'):
-        return request.param, build_model(resolve(request.param))
+        return request.param, judged_model(resolve(request.param))
 
 
 def test_builds_a_backbone_of_ours_with_the_norms_of_its_name(built):

@@ -10,7 +10,7 @@ from mmengine.optim import build_optim_wrapper
 from mmengine.registry import TRANSFORMS
 from mmpretrain.structures import DataSample
 
-from tests.helpers.configs import ROOT, build_model, flatten, resolve
+from tests.helpers.configs import ROOT, build_model, flatten, judged_model, resolve
 
 # big_vision's settings of the sizes: level of RandAugment, and alpha of mixup.
 SIZES = {'tiny': (0, None), 'small-p32': (15, 0.2), 'small': (15, 0.5), 'base-p32': (15, 0.5), 'base': (15, 0.5)}
@@ -56,7 +56,7 @@ def test_rates_and_decay_of_a_step_are_those_of_big_vision():
     """It subtracts 1e-4 x schedule x weight from weight matrices, which AdamW multiplies by the rate."""
     cfg = config_of('tiny', '-dpn')
     with torch.device('meta'):
-        model = build_model(cfg)
+        model = judged_model(cfg)
     optimizer = build_optim_wrapper(model, cfg.optim_wrapper).optimizer
     decays = {id(p): group['weight_decay'] * group['lr'] for group in optimizer.param_groups for p in group['params']}
     for name, p in model.named_parameters():

@@ -16,7 +16,7 @@ from tokennorm.layers.positions import positions_of
 def test_dtn_variants_have_more_heads_and_the_same_parameters():
     """Eq. 7 of the DTN paper then centers the heads of every stage on different neighbors of a token."""
     with torch.device('meta'):
-        plain, dtn = (PVT(arch, token_norm_cfg=dict(type='DTN')) for arch in ('small', 'small-dtn'))
+        plain, dtn = (PVT(arch, token_norm_cfg=dict(type='DTN')) for arch in ('tiny', 'tiny-dtn'))
     for model, num_heads in ((plain, [1, 2, 5, 8]), (dtn, [4, 4, 5, 8])):
         assert [stage.blocks[0].attn.num_heads for stage in model.stages] == num_heads
         assert [stage.blocks[0].norm1.num_heads for stage in model.stages[:3]] == num_heads[:3]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import tokennorm
+from tests.helpers.cases import slow
 from tests.helpers.commands import tool
 from tokennorm.base.messages import UserError
 from tokennorm.commands.audit import _claim
@@ -16,7 +17,7 @@ def report_of(folder):
     return json.loads((folder / 'report.json').read_text())
 
 
-@pytest.mark.parametrize('split', ['train', 'val'])
+@pytest.mark.parametrize('split', ['train', slow('val')])
 def test_test_evaluates_any_split(demo_data, demo_trained, tmp_path, split):
     """Of --data, and of the data in the config: the same images and values, as in the split's own file."""
     of_data = tokennorm.test(demo_trained, data=demo_data, split=split, out=tmp_path / 'data', report=True)

@@ -208,9 +208,10 @@ def test_check_returns_errors(boxes, tmp_path):
     assert tokennorm.check(boxes, out=tmp_path).ok
 
 
-def test_check_of_a_config(capfd):
-    said = printed('check', ['retinanet_pvt-t_fpn_1x_coco'], capfd)
-    result = tokennorm.check('retinanet_pvt-t_fpn_1x_coco')
+def test_check_of_a_config(capfd, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # without the data that `make demo` leaves in the repository
+    said = printed('check', [CONFIG], capfd)
+    result = tokennorm.check(CONFIG)
     assert result.as_dict() == said
     assert said['without_data'] == ['train', 'val', 'test']
     assert 'no-batch' in said['not_applied']

@@ -1,10 +1,9 @@
 """A process and a work directory take one run at a time; the lock of the directory ends with its process."""
 
 import errno
+import multiprocessing
 import os
 import resource
-import subprocess
-import sys
 import threading
 import time
 from contextlib import nullcontext, suppress
@@ -24,28 +23,31 @@ from tokennorm.engine.distributed import use_device
 from tokennorm.engine.lock import LOCK, locked_work_dir, one_run
 from tokennorm.images.drawing import names_for_matplotlib
 
-HOLD = """
-import os, sys, time
-from tokennorm.engine.lock import locked_work_dir
-with locked_work_dir(sys.argv[1]):
-    if os.fork():
-        print('locked', flush=True)
-        time.sleep(60)
-    time.sleep(2)  # a data worker outlives a kill of its parent for seconds
-    os._exit(0)
-"""
+
+def hold(folder, ready):
+    """Keeps the lock of a folder, with a data worker, which outlives a kill of its parent for seconds."""
+    os.setsid()
+    with locked_work_dir(folder):
+        if os.fork():
+            ready.set()
+            time.sleep(60)
+        time.sleep(2)
+        os._exit(0)
 
 
 @pytest.fixture
 def holder(tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, '-c', HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert process.stdout.readline() == 'locked\n'
+    forks = multiprocessing.get_context('fork')  # a new interpreter would import for two seconds
+    ready = forks.Event()
+    process = forks.Process(target=hold, args=(tmp_path, ready))
+    process.start()
+    assert ready.wait(20)
     yield process
-    os.killpg(process.pid, 9)
+    with suppress(ProcessLookupError):  # all have ended
+        os.killpg(process.pid, 9)
 
 
+@pytest.mark.filterwarnings('ignore:.*fork:DeprecationWarning')  # of Python 3.12, in a process with threads
 def test_second_training_in_a_work_directory_is_refused(holder, tmp_path, monkeypatch):
     monkeypatch.setattr(lock, 'PATIENCE', 0)
     with pytest.raises(UserError, match=f'{tmp_path} is in use by another'), locked_work_dir(tmp_path):
@@ -54,8 +56,8 @@ def test_second_training_in_a_work_directory_is_refused(holder, tmp_path, monkey
     with locked_work_dir(tmp_path):  # the other ranks of the first one
         pass
     monkeypatch.undo()
-    os.kill(holder.pid, 9)
-    holder.wait()
+    holder.kill()
+    holder.join()
     for _ in range(2):
         with locked_work_dir(tmp_path):
             assert (tmp_path / LOCK).is_file()

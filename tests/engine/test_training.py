@@ -106,7 +106,7 @@ def test_padding_does_not_enter_the_detector_that_is_chosen(data, tmp_path):
 def test_the_learning_rate_is_scaled_once(data, tmp_path):
     """By mmengine, where `auto_scale_lr` is on: linearly, from the 8 images per step of the config to 2."""
     options = as_dict(few(**{'auto_scale_lr.enable': True})) | {'param_scheduler': []}
-    tokennorm.train(CONFIG, data, epochs=1, work_dir=tmp_path, cfg_options=options)
+    tokennorm.train(CONFIG, data, epochs=1, image_size=64, work_dir=tmp_path, cfg_options=options)
     rates = [entry['lr'] for entry in logged(tmp_path) if 'lr' in entry]
     assert rates == pytest.approx([2e-3 * 2 / 8] * 2)
 
@@ -115,7 +115,7 @@ def test_the_learning_rate_is_scaled_once(data, tmp_path):
 def test_strong_augmentation_trains_and_logs_to_its_own_folder(data, tmp_path):
     DetLocalVisualizer.get_instance('visualizer', save_dir=str(tmp_path / 'of an earlier run in this process'))
     options = as_dict(few(**{'auto_scale_lr.base_batch_size': 2}))
-    tokennorm.train(CONFIG, data, epochs=1, work_dir=tmp_path, augment='strong', cfg_options=options)
+    tokennorm.train(CONFIG, data, epochs=1, image_size=64, work_dir=tmp_path, augment='strong', cfg_options=options)
     cfg = Config.fromfile(next(tmp_path.glob('*.py')))
     assert cfg.optim_wrapper.optimizer.lr == 2e-3  # for the batch size that is named
     kinds = [step.type for step in cfg.train_dataloader.dataset.pipeline]

@@ -101,7 +101,7 @@ def test_unsupported_parts_are_named():
 
 
 def test_a_prediction_without_a_trace_is_named():
-    model = build(config())
+    model = build(config(strides=(4,)))
     model.bbox_head.__class__ = OwnDecoding
     with pytest.raises(UserError, match='RetinaNet cannot be exported: its prediction cannot be traced: None'):
         trace(WholeDetector(model), dynamic=False)

@@ -9,7 +9,8 @@ import mmpretrain.utils
 from mmengine import Config, DefaultScope
 from mmengine.registry import MODELS
 
-from tokennorm.engine.rules import Built, verify
+from tokennorm.engine.rules import Built
+from tokennorm.findings import JUDGEMENTS
 
 ROOT = Path(__file__).resolve().parents[2] / 'configs'
 
@@ -32,9 +33,15 @@ def build_model(cfg):
     mmdet.utils.register_all_modules(init_default_scope=False)
     mmpretrain.utils.register_all_modules(init_default_scope=False)
     with DefaultScope.overwrite_default_scope(cfg.default_scope):
-        model = MODELS.build(deepcopy(cfg.model))
-    verify('built', Built(cfg, splits=(), model=model))
-    return model
+        return MODELS.build(deepcopy(cfg.model))
+
+
+def judged_model(cfg, *but):
+    """The model of a config of this package, in which the rules about what was built, `but` these, find no error."""
+    built = Built(cfg, splits=(), model=build_model(cfg))
+    rules = [(rule, find) for rule, find in JUDGEMENTS['built'] if rule.severity == 'error' and rule.code not in but]
+    assert {rule.code: lines for rule, find in rules if (lines := list(find(built)))} == {}
+    return built.model
 
 
 RETINA = dict(

@@ -2,6 +2,7 @@
 
 import io
 from argparse import ArgumentParser
+from collections import OrderedDict
 from contextlib import redirect_stdout
 from copy import deepcopy
 from dataclasses import replace
@@ -29,9 +30,16 @@ def build_recipe(data, work_dir):
 
 def copy_of(built):
     """Returns a copy whose parts can be changed."""
-    parts = dict(cfg=Config(deepcopy(built.cfg.to_dict())), model=deepcopy(built.model), hooks=list(built.hooks))
+    model, hooks = _copied(built.model), list(built.hooks)
+    parts = dict(cfg=Config(deepcopy(built.cfg.to_dict())), model=model, hooks=hooks)
     parts |= dict(data=deepcopy(built.data), metrics=deepcopy(built.metrics), schedulers=deepcopy(built.schedulers))
     return replace(built, **parts, loops=dict(built.loops))
+
+
+def _copied(model):
+    """Returns a deep copy. A module has eleven dictionaries for hooks, whose copies would take most of the time."""
+    values = [value for module in model.modules() for value in vars(module).values()]
+    return deepcopy(model, {id(one): OrderedDict() for one in values if isinstance(one, OrderedDict) and not one})
 
 
 def sets(**values):

@@ -25,9 +25,14 @@ from tokennorm.plan.data import choose_image_size, fit_limits, limit_detections,
 from tokennorm.plan.image_size import short_side
 
 
+@pytest.fixture(scope='module')
+def shapes(tmp_path_factory):
+    return make_shapes_dataset(tmp_path_factory.mktemp('made') / 'shapes', num_train=6, num_val=3, image_size=64)
+
+
 @pytest.fixture
-def data(tmp_path):
-    return make_shapes_dataset(tmp_path / 'shapes', num_train=6, num_val=3, image_size=64)
+def data(shapes, tmp_path):
+    return shutil.copytree(shapes, tmp_path / 'shapes')
 
 
 def use(cfg, root):

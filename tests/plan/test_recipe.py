@@ -126,6 +126,11 @@ def test_a_rate_is_for_the_batch_in_the_name_of_a_config(name, text, base, given
     why = "the learning rate is for the batch in the config's name"
     line = f'{why}: auto_scale_lr.base_batch_size={base}' + (f' (was {before})' if before else '')
     assert (line in capsys.readouterr().out) == (base != before)
+
+
+def test_a_written_config_keeps_its_batch_under_another_name(tmp_path):
+    plan = open_plan(RTMDET)
+    apply_options(plan, TrainOptions(RTMDET, data=tmp_path))
     plan.cfg.dump(tmp_path / 'written_8xb32.py')
     assert batch_in_name(Config.fromfile(tmp_path / 'written_8xb32.py')) == 0
 

@@ -15,7 +15,7 @@ def image(path, number=0, size=(96, 64), **options):
     """Writes an image of noise, which differs by its number."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.random.default_rng(number).integers(0, 255, (size[1], size[0], 3)).astype(np.uint8)
-    Image.fromarray(pixels).save(path, **options)
+    Image.fromarray(pixels).save(path, compress_level=0, **options)  # noise has nothing to compress
 
 
 def content(numbers):
