@@ -186,8 +186,8 @@ def as_data_uri(path: Path) -> str | None:
 
 
 def fingerprint(path: str | Path) -> str:
-    """Returns the first digits of a file's SHA-256."""
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12]
+    """Returns the first digits of a file's SHA-256; '' without the file."""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:12] if Path(path).is_file() else ''
 
 
 def content_fingerprint(content: Mapping[str, Any]) -> str:
