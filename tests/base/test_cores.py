@@ -108,7 +108,7 @@ def test_a_limit_is_for_torch_only_and_the_environment_for_the_user(monkeypatch,
 @pytest.mark.slow
 def test_a_command_in_a_container_has_the_threads_of_its_limit():
     code = (
-        'from tokennorm import cores; cores.container_cores = lambda: 1\n'
+        'from tokennorm.base import cores; cores.container_cores = lambda: 1\n'
         'from tokennorm.commands.importing import import_openmmlab; import_openmmlab()\n'
         'import os, torch; print(torch.get_num_threads(), "OMP_NUM_THREADS" in os.environ)'
     )
