@@ -25,3 +25,11 @@ def test_two_objects_that_pass_each_other_keep_their_ids():
     assert len(set(ids[-1])) == 2
     assert UNTRACKED not in ids[-1]
     assert tracker.update(frame()).track_ids.shape == (0,)
+
+
+def test_an_object_that_appears_takes_no_id_of_another():
+    tracker = Tracker(frame_rate=10, lowest_score=0.3)
+    old, new = [10, 10, 30, 40], [60, 60, 80, 90]
+    ids = [tracker.update(frame(old)).track_ids[0] for _ in range(4)]
+    assert ids[-1] != UNTRACKED
+    assert tracker.update(frame(new, old)).track_ids.tolist() == [UNTRACKED, ids[-1]]
