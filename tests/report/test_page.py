@@ -1,6 +1,7 @@
 """The report of a tiny dataset: its title and numbers, and that nothing in it needs a network."""
 
 import json
+import os
 import re
 
 import numpy as np
@@ -10,7 +11,7 @@ from tests.helpers.detections import CLASSES, best_threshold, pycocotools_precis
 from tests.helpers.report import Balance
 from tokennorm.evaluation.analysis import evaluate
 from tokennorm.evaluation.results import CocoResults
-from tokennorm.report.page import data_name, write_report
+from tokennorm.report.page import data_name, write_page, write_report
 
 
 def parse(folder):
@@ -105,3 +106,8 @@ def test_a_report_has_the_name_of_the_data_whose_images_are_a_link(tmp_path):
     (images := tmp_path / 'raccoons' / 'images').symlink_to('/')
     assert data_name({}, source, images) == 'raccoons'
     assert data_name({}, source, '/') == 'raccoons'
+
+
+def test_a_page_may_name_a_file_of_any_bytes(tmp_path):
+    write_page(tmp_path / 'a.html', 'größe ' + os.fsdecode(b'caf\xe9.png'))
+    assert (tmp_path / 'a.html').read_bytes() == 'größe caf\\udce9.png'.encode()
